@@ -124,7 +124,8 @@ class RejectedRequest(GatewayError):
 class InvalidRequest(RejectedRequest):
     """400 with the path of the field.
 
-    `code` is `invalid_json`, `invalid_value`, `unsupported_parameter` or `context_length_exceeded`.
+    `code` is `invalid_json`, `invalid_value`, `unsupported_parameter`, `unsupported_operation` or
+    `context_length_exceeded`.
     """
 
 

@@ -16,6 +16,7 @@ from gateway.admission.request_reader import RequestReader
 from gateway.background.follow_up import FollowUp
 from gateway.cache.cache_stage import CacheStage
 from gateway.chat.headers import ChatHead
+from gateway.chat.operation import CHAT
 from gateway.chat.request import ChatRequest
 from gateway.dialects.client_dialect import ClientDialect, DialectExchange, translated_response
 from gateway.errors import (
@@ -208,9 +209,9 @@ class ChatPipeline:
         headers = head.all() if router.reads_headers else _NO_HEADERS
         planned = router.match(request.model, caller.tenant, headers, request)
         record.route = planned.route.id
-        if planned.has_field_rules:
+        if planned.has_field_rules and request.operation is CHAT:
             await self._reader.hold_route_rules(request, planned.route)
-        if self._sampler is not None:
+        if self._sampler is not None and request.operation is CHAT:  # a simulation replays conversations
             await self._reader.outline(request)
             record.sample = self._sampler.sample(request, head, router.header_names)
         return planned

@@ -13,6 +13,7 @@ from routing_policies.conditions.condition import MAX_TEXT_CHARS
 from routing_policies.decision import Decision
 from routing_policies.estimation.estimators import Price, cost_of
 from routing_policies.matching import NoRoute, RequestView, RouteTable
+from routing_policies.operations import operations_of, route_for
 from routing_policies.policy.document import (
     Deployment,
     GivenDeployment,
@@ -66,7 +67,7 @@ def _failures(
     expect = test.expect
     request = _request_view(test.request)
     try:
-        route = table.match(request)
+        route = _served(policy, table.match(request), test.request)
     except NoRoute as error:
         if expect.error != error.code:
             wanted = f"error {expect.error}" if expect.error else "a route"
@@ -86,6 +87,16 @@ def _failures(
 
 def _request_view(request: TestRequest) -> RequestView:
     return RequestView(model=request.model, tenant=request.tenant, headers=request.headers, facts=_TestFacts(request))
+
+
+def _served(policy: Policy, route: Route, request: TestRequest) -> Route:
+    """Return the route as it applies to the request's operation; raises NoRoute where no candidate serves it."""
+    rules = {rule.id: rule for rule in policy.deployments}
+    operation = request.operation
+    served = route_for(route, operation, policy.deployments, lambda name: operation in operations_of(rules[name]))
+    if served is None:
+        raise NoRoute("unsupported_operation", request.model)
+    return served
 
 
 class _TestFacts:

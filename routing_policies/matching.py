@@ -74,6 +74,19 @@ class RouteTable:
         """
         return tuple(name for name in self._models if self._may_use(tenant, name) and self._has_route(name, tenant))
 
+    def routes_of(self, model: str, tenant: str | None) -> tuple[Route, ...]:
+        """Return the routes that may take the tenant's requests for this model, in the order tried."""
+        found = [
+            route
+            for route in self._routes
+            if model in route.match.models and (route.match.tenants is None or tenant in route.match.tenants)
+        ]
+        sure = next((place for place, route in enumerate(found) if _is_sure(route.match)), None)
+        if sure is not None:  # nothing behind it is ever reached
+            return tuple(found[: sure + 1])
+        implied = self._implied.get(model)
+        return tuple(found) if implied is None else (*found, implied)
+
     def effective_routes(self) -> tuple[Route, ...]:
         """Return every route in the order tried, the implied ones last."""
         return (*self._routes, *self._implied.values())
@@ -99,6 +112,11 @@ def _matches(match: Match, request: RequestView) -> bool:
         and (match.tenants is None or request.tenant in match.tenants)
         and all(request.headers.get(name) == value for name, value in match.headers.items())
     )
+
+
+def _is_sure(match: Match) -> bool:
+    """Return whether a route takes every request for its models."""
+    return not match.headers and match.when is None
 
 
 def _implied_routes(deployments: tuple[Deployment, ...]) -> dict[str, Route]:

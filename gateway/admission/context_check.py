@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, Final
 
+from gateway.chat.operation import CHAT, COMPLETIONS
 from gateway.chat.request import ChatRequest
 from gateway.chat.schema import AssistantMessage, ChatTextPart, Message
 from gateway.errors import InvalidRequest
@@ -66,6 +67,9 @@ def refuse_hopeless(request: ChatRequest, context_tokens: int | None) -> None:
         return
     if not _SHORTENING.isdisjoint(request.document):
         return
+    if request.operation is not CHAT:
+        _refuse_long_prompt(request, context_tokens)
+        return
     texts = [text for message in request.messages for text in _texts_of(message)]
     num_tokens = least_tokens([*texts, *_descriptions_of(request)])
     num_tokens = max(num_tokens, len(request.messages))
@@ -76,6 +80,21 @@ def refuse_hopeless(request: ChatRequest, context_tokens: int | None) -> None:
             param="messages",
             code="context_length_exceeded",
         )
+
+
+def _refuse_long_prompt(request: ChatRequest, context_tokens: int) -> None:
+    """Refuse the first of several prompts that is surely too long; each has the whole context."""
+    name = "prompt" if request.operation is COMPLETIONS else "input"
+    for place, message in enumerate(request.messages):
+        num_tokens = least_tokens([_text_of(message)])
+        if num_tokens > context_tokens:
+            path = f"{name}[{place}]" if len(request.messages) > 1 else name
+            raise InvalidRequest(
+                f"`{path}` is over {num_tokens} tokens long, more than the {context_tokens} that the largest context "
+                "here holds. Shorten it.",
+                param=path,
+                code="context_length_exceeded",
+            )
 
 
 def least_tokens(texts: list[bytes]) -> int:

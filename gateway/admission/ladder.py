@@ -8,6 +8,7 @@ import msgspec
 
 from gateway.cache.exact.cache_lookup import CacheLookup
 from gateway.cache.exact.exact_cache import ExactCache
+from gateway.chat.operation import CHAT
 from gateway.chat.request import ChatRequest
 from gateway.deployments.price import Pricer
 from gateway.routing.planned_route import PlannedRoute
@@ -82,6 +83,8 @@ class Ladder:
         return None
 
     def _trim(self, degradation: DegradationStep) -> DegradationStep | None:
+        if degradation.request.operation is not CHAT:
+            return None
         rule = degradation.routes[0].route.trim
         if degradation.shortened is not None:
             shorter = degradation.shortened.request
@@ -99,6 +102,8 @@ class Ladder:
         return _stepped(degradation, "small_model", routes=(degradation.routes[0], *fallbacks))
 
     def _max_tokens(self, degradation: DegradationStep) -> DegradationStep | None:
+        if not degradation.request.operation.generates:
+            return None
         most = degradation.routing_request.admission_request.lane.rules.degraded_max_tokens
         max_tokens = degradation.request.max_output_tokens
         if max_tokens is not None and max_tokens <= most:

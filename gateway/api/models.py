@@ -1,8 +1,8 @@
-"""`GET /v1/models`: the models that a key may call."""
+"""`GET /v1/models`: the models that a key may call, and what each of them can do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -11,13 +11,17 @@ from starlette.responses import Response
 
 from gateway.access.api_keys import Caller
 from gateway.api.application import ApiResponse
+from gateway.chat.operation import CHAT, OPERATIONS
 from gateway.errors import NotFound
 from gateway.http.asgi import find_headers
+from gateway.routing.router import OperationPlan, Router
 from gateway.routing.snapshot import PolicySnapshot
 
 MODELS_PATH: Final = "/v1/models"
 
 _OWNER: Final = "penstock"
+_BASE: Final = "/v1/"
+_NAMES: Final = frozenset(operation.name for operation in OPERATIONS)
 
 
 class ListedModel(msgspec.Struct, frozen=True):
@@ -25,6 +29,12 @@ class ListedModel(msgspec.Struct, frozen=True):
 
     id: str
     created: int
+    capabilities: list[str] = []
+    """APIs that the model serves: `chat`, `completions`, `embeddings` and others of this gateway."""
+    context_length: int | msgspec.UnsetType = msgspec.UNSET
+    """Context length in tokens, where it is known."""
+    input_modalities: list[str] | msgspec.UnsetType = msgspec.UNSET
+    """Kinds of content that the model reads, where they are known."""
     object: str = "model"
     owned_by: str = _OWNER
 
@@ -39,15 +49,17 @@ class ModelList(msgspec.Struct, frozen=True):
 class Models:
     """`GET /v1/models` and `GET /v1/models/{id}`; another tenant's names do not exist."""
 
-    def __init__(self, policy: Callable[[], PolicySnapshot], started_at: int) -> None:
+    def __init__(self, policy: Callable[[], PolicySnapshot], started_at: int, paths: Sequence[str] = ()) -> None:
+        """Create the endpoints; `paths` are those of the other APIs on the chat pipeline."""
         self._policy = policy
         self._started_at = started_at
+        self._apis = _apis_of(paths)
 
     async def list(self, request: Request) -> Response:
         """Models that the caller may use."""
         snapshot, caller = self._identify(request)
-        names = snapshot.router.models_for(caller.tenant)
-        return ApiResponse(ModelList([ListedModel(name, self._started_at) for name in names]))
+        router, tenant = snapshot.router, caller.tenant
+        return ApiResponse(ModelList([self._listed(name, router, tenant) for name in router.models_for(tenant)]))
 
     async def one(self, request: Request) -> Response:
         """Return one model. Raises NotFound (`model_not_found`)."""
@@ -59,9 +71,42 @@ class Models:
                 param="model",
                 code="model_not_found",
             )
-        return ApiResponse(ListedModel(name, self._started_at))
+        return ApiResponse(self._listed(name, snapshot.router, caller.tenant))
+
+    def _listed(self, name: str, router: Router, tenant: str) -> ListedModel:
+        plans = router.plans_of(name, tenant)
+        able = [api for plan in plans for api in self._apis.get(plan.operation.name, ())]
+        context = plans[0].planned.context_tokens if plans else None
+        modalities = _modalities_of(plans[0]) if plans else None
+        return ListedModel(
+            name,
+            self._started_at,
+            able,
+            msgspec.UNSET if context is None else context,
+            msgspec.UNSET if modalities is None else modalities,
+        )
 
     def _identify(self, request: Request) -> tuple[PolicySnapshot, Caller]:
         snapshot = self._policy()
         host = request.client.host if request.client else None
         return snapshot, snapshot.keys.authenticate(find_headers(request.scope, b"authorization"), host)
+
+
+def _apis_of(paths: Sequence[str]) -> dict[str, list[str]]:
+    """Return the names of the APIs that lead to each operation, by its name; most translate to chat."""
+    apis: dict[str, list[str]] = {CHAT.name: [CHAT.name]}
+    for path in paths:
+        name = path.removeprefix(_BASE)
+        if "/" not in name:
+            operation = name if name in _NAMES else CHAT.name
+            apis.setdefault(operation, []).append(name)
+    return apis
+
+
+def _modalities_of(plan: OperationPlan) -> list[str] | None:
+    """Return the kinds of content that every candidate reads; None where that of any is unknown."""
+    known = [live.input_modalities for live, _ in plan.planned.candidates]
+    first = known[0]
+    if first is None or None in known:
+        return None
+    return [kind for kind in first if all(kind in (one or ()) for one in known)]

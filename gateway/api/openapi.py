@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from gateway.api.feedback import FEEDBACK_PATH, Feedback, Noted
+from gateway.api.message_tokens import COUNT_TOKENS_PATH
 from gateway.api.models import MODELS_PATH, ListedModel, ModelList
 from gateway.api.responses_schema import ResponseObject, ResponsesFields
 from gateway.api.routes import CHAT_PATH
@@ -21,6 +22,18 @@ from gateway.api.tokenization import (
 )
 from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS
 from gateway.chat.schema import KNOWN_PARTS, OTHER_PART, ChatFields, ChatToolCall
+from gateway.dialects.completions.dialect import COMPLETIONS_PATH
+from gateway.dialects.completions.schema import CompletionFields
+from gateway.dialects.embeddings.dialect import EMBEDDINGS_PATH
+from gateway.dialects.embeddings.schema import EmbeddingFields, EmbeddingList
+from gateway.dialects.messages.exchange import MESSAGES_PATH
+from gateway.dialects.messages.schema import (
+    CountedTokens,
+    CountTokensFields,
+    MessageAnswer,
+    MessageErrorEnvelope,
+    MessageFields,
+)
 from gateway.dialects.responses.exchange import RESPONSES_PATH
 from gateway.errors import ErrorEnvelope, ShedReason
 from gateway.telemetry.records.record import CacheResult
@@ -106,6 +119,26 @@ class InstalledVersion(msgspec.Struct, frozen=True):
     version: str
 
 
+class TextChoice(msgspec.Struct, frozen=True):
+    """One choice of a text completion, or the part of it that an event adds."""
+
+    index: int
+    text: str
+    finish_reason: FinishReason | None = None
+    logprobs: dict[str, Any] | None = None
+
+
+class TextCompletion(msgspec.Struct, frozen=True):
+    """A whole text completion, or one event of its stream."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[TextChoice]
+    usage: CompletionUsage | None = None
+
+
 class ProbeState(msgspec.Struct, frozen=True):
     """The result of a probe."""
 
@@ -114,9 +147,11 @@ class ProbeState(msgspec.Struct, frozen=True):
     deployments: dict[str, bool] | None = None
 
 
+_REQUESTS: Final = (ChatFields, CompletionFields, EmbeddingFields)
+
 _ERRORS: Final[dict[int, str]] = {
     400: "The request is wrong: `invalid_json`, `invalid_value`, `unsupported_parameter` (see `param`), "
-    "`context_length_exceeded`, or `invalid_request` for malformed HTTP.",
+    "`context_length_exceeded`, `unsupported_operation`, or `invalid_request` for malformed HTTP.",
     401: "No valid API key: `invalid_api_key`.",
     403: "The key may not use the model: `model_not_allowed`.",
     404: "No such model (`model_not_found`) or path (`not_found`).",
@@ -169,6 +204,15 @@ _RATE_HEADERS: Final[dict[str, tuple[str, Json]]] = {
         ("reset", "How long until the whole limit is free, such as `12ms` or `6m0s`", _TEXT),
     )
 }
+_MESSAGE_LIMITS: Final[dict[str, tuple[str, Json]]] = {
+    f"anthropic-ratelimit-{unit}-{what}": (f"{text}; for tenants with such a limit", schema)
+    for unit in ("requests", "tokens")
+    for what, text, schema in (
+        ("limit", f"How many {unit} a minute may have", {"type": "integer", "minimum": 1}),
+        ("remaining", f"How many {unit} are left of them", {"type": "integer", "minimum": 0}),
+        ("reset", "Instant at which the whole limit is free", {"type": "string", "format": "date-time"}),
+    )
+}
 _SHED_HEADERS: Final[dict[str, tuple[str, Json]]] = {
     **_RETRY_HEADERS,
     "x-penstock-shed-reason": ("Why", {"enum": [reason.value for reason in ShedReason]}),
@@ -184,13 +228,21 @@ _REQUEST_HEADERS: Final[dict[str, str]] = {
     "traceparent": "W3C trace context, passed on",
     "tracestate": "W3C trace context, passed on",
 }
+_MESSAGE_HEADERS: Final[dict[str, str]] = {
+    **_REQUEST_HEADERS,
+    "x-api-key": "The API key, where there is no `authorization`",
+    "anthropic-version": "Accepted; any version, or none",
+    "anthropic-beta": "Passed on to deployments of Anthropic's API",
+}
 
 
 def openapi_document(*, needs_key: bool = True) -> Json:
     """Return the document, as values that encode to JSON; `needs_key` is true if the policy has keys."""
     structs = (
         *(ChatFields, ChatCompletion, ChatCompletionChunk, ModelList, ListedModel, ProbeState, ErrorEnvelope),
+        *(CompletionFields, TextCompletion, EmbeddingFields, EmbeddingList),
         *(Feedback, Noted, TokenizeBody, TokenList, DetokenizeBody, DetokenizedText, InstalledVersion),
+        *(MessageFields, CountTokensFields, MessageAnswer, CountedTokens, MessageErrorEnvelope),
         *(ResponsesFields, ResponseObject, DeletedResponse, ResponseItems),
     )
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
@@ -209,6 +261,8 @@ def openapi_document(*, needs_key: bool = True) -> Json:
         "paths": {
             CHAT_PATH: {"post": _chat()},
             **_responses_paths(),
+            COMPLETIONS_PATH: {"post": _completions()},
+            EMBEDDINGS_PATH: {"post": _embeddings()},
             MODELS_PATH: {"get": _get("listModels", "The models this key may call.", ModelList, (401,))},
             MODELS_PATH + "/{model}": {
                 "get": _get("getModel", "One model.", ListedModel, (401, 404)),
@@ -219,6 +273,8 @@ def openapi_document(*, needs_key: bool = True) -> Json:
             DETOKENIZE_PATH: {
                 "post": _conversion("detokenize", "The text of tokens.", DetokenizeBody, DetokenizedText)
             },
+            MESSAGES_PATH: {"post": _messages()},
+            COUNT_TOKENS_PATH: {"post": _count_tokens()},
             "/livez": {"get": _probe("livez", "The process answers.")},
             "/readyz": {"get": _probe("readyz", "Requests can be served.")},
             "/startupz": {"get": _probe("startupz", "The start has finished.")},
@@ -236,7 +292,7 @@ def openapi_document(*, needs_key: bool = True) -> Json:
 
 def _allow_absent(schemas: Json) -> None:
     """Let every optional member of a request be null or empty, which is as good as absent."""
-    names, found = [ChatFields.__name__], set[str]()
+    names, found = [kind.__name__ for kind in _REQUESTS], set[str]()
     while names:
         name = names.pop()
         if name not in found:
@@ -273,7 +329,9 @@ def _add_relations(schemas: Json) -> None:
     """Add the relations between fields that `gateway.chat.conversion` checks."""
     chat = schemas["ChatFields"]
     chat["properties"]["model"]["examples"] = [AUTO]
-    chat["not"] = {"anyOf": [{"required": [name]} for name in sorted(PRIVILEGED_FIELDS)]}
+    for request in _REQUESTS:
+        schemas[request.__name__]["not"] = {"anyOf": [{"required": [name]} for name in sorted(PRIVILEGED_FIELDS)]}
+    schemas[CompletionFields.__name__]["allOf"] = [_only_with("stream_options", "stream")]
     kind = {"type": "string", "not": {"enum": sorted(KNOWN_PARTS - {OTHER_PART})}}
     schemas["OtherPart"] |= {"required": ["type"], "properties": {"type": kind}}
     is_function = _given("type", {"const": "function"})
@@ -304,15 +362,81 @@ def _chat() -> Json:
         "or, where a failure cuts it, with `data: {ErrorEnvelope}`.",
         ChatCompletion,
     )
+    answer["content"]["text/event-stream"] = {"schema": _event(ChatCompletionChunk)}
+    return _generated("createChatCompletion", "Answer a conversation.", ChatFields, answer)
+
+
+def _completions() -> Json:
+    answer = _response(
+        "The answer; with `stream` a series of events `data: {TextCompletion}` that ends with `data: [DONE]`, or with "
+        "`data: {ErrorEnvelope}` where a failure cuts it.",
+        TextCompletion,
+    )
+    answer["content"]["text/event-stream"] = {"schema": _event(TextCompletion)}
+    return _generated("createCompletion", "Continue a raw prompt, or each of a list.", CompletionFields, answer)
+
+
+def _embeddings() -> Json:
+    answer = _response("The vectors, in the order of the inputs.", EmbeddingList)
+    return _generated("createEmbedding", "Turn texts into vectors.", EmbeddingFields, answer)
+
+
+def _generated(operation_id: str, summary: str, kind: type, answer: Json) -> Json:
+    """Describe an endpoint on the path of chat completions."""
     answer["headers"] |= _headers(_HEADERS, required=True) | _headers(_RATE_HEADERS)
-    answer["content"]["text/event-stream"] = {"schema": _event()}
     return {
-        "operationId": "createChatCompletion",
-        "summary": "Answer a conversation.",
+        "operationId": operation_id,
+        "summary": summary,
         "parameters": [_parameter(name, "header", text) for name, text in _REQUEST_HEADERS.items()],
-        "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(ChatFields)}}},
+        "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(kind)}}},
         "responses": {"200": answer, **_errors(_CHAT_ERRORS)},
     }
+
+
+def _messages() -> Json:
+    """Describe Anthropic's Messages API; its rate-limit headers have the names of that API."""
+    answer = _response(
+        "The message; with `stream` the events of Anthropic's API from `message_start` to `message_stop`, or, where a "
+        "failure cuts it, to `error`.",
+        MessageAnswer,
+    )
+    answer["headers"] |= _headers(_HEADERS, required=True) | _headers(_MESSAGE_LIMITS)
+    answer["content"]["text/event-stream"] = {"schema": {"type": "object", "description": "One event's fields."}}
+    return {
+        "operationId": "createMessage",
+        "summary": "Answer a conversation, in the form of Anthropic's Messages API.",
+        "parameters": [_parameter(name, "header", text) for name, text in _MESSAGE_HEADERS.items()],
+        "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(MessageFields)}}},
+        "responses": {"200": answer, **_message_errors(_CHAT_ERRORS)},
+    }
+
+
+def _count_tokens() -> Json:
+    """Describe the count of a conversation's tokens."""
+    summary = "The tokens of a conversation, counted by a deployment or else estimated."
+    return {
+        "operationId": "countMessageTokens",
+        "summary": summary,
+        "requestBody": {"required": True, "content": {_JSON: {"schema": _ref(CountTokensFields)}}},
+        "responses": {
+            "200": _response(summary, CountedTokens),
+            **_message_errors(tuple(sorted({*_EDGE_ERRORS, 401, 403, 404}))),
+        },
+    }
+
+
+def _message_errors(statuses: tuple[int, ...]) -> Json:
+    """Describe errors in the envelope of Anthropic's API."""
+    errors = _errors(statuses)
+    for status in statuses:
+        error = errors[str(status)]
+        error["content"][_JSON]["schema"] = _ref(MessageErrorEnvelope)
+        error["headers"] = {
+            name: header for name, header in error["headers"].items() if not name.startswith("x-ratelimit-")
+        }
+    if 429 in statuses:
+        errors["429"]["headers"] |= _headers(_MESSAGE_LIMITS)
+    return errors
 
 
 def _responses_paths() -> Json:
@@ -370,9 +494,9 @@ def _conversion(operation_id: str, summary: str, body: type, answer: type) -> Js
     }
 
 
-def _event() -> Json:
+def _event(kind: type) -> Json:
     """Describe one event of a stream by its fields."""
-    payload = {"anyOf": [_ref(ChatCompletionChunk), _ref(ErrorEnvelope)]}
+    payload = {"anyOf": [_ref(kind), _ref(ErrorEnvelope)]}
     data = {"type": "string", "contentMediaType": _JSON, "contentSchema": payload}
     return {
         "type": "object",

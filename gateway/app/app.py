@@ -38,6 +38,7 @@ from gateway.app.certificates import CertificateWatch, read_certificates
 from gateway.app.control_plane import ControlPlane
 from gateway.app.live_gauges import read_live_gauges
 from gateway.app.observability import Observability
+from gateway.app.own_encoder import OwnEncoder
 from gateway.app.request_path import Protection, RequestPath
 from gateway.app.response_cache import ResponseCache
 from gateway.app.runtime import Runtime, Surroundings
@@ -133,6 +134,7 @@ class Gateway:
             on_trial=self._take_trial,
         )
         self._answers.on_audit = self.control.note_audit
+        self._own_encoder = OwnEncoder(config, runtime)
         self._builder = self._make_builder(around, ejection or EjectionRules(), predictors)
         observers = (*self.control.watchers(), self.recent.note)
         self._records = Observability(config, runtime, observers, self.control.sampler)
@@ -178,7 +180,7 @@ class Gateway:
             clock=around.clock,
             rng=around.rng,
             environment=around.environment,
-            connect=around.connect or connector_of(around.clock),
+            connect=around.connect or connector_of(around.clock, self._own_encoder.joins),
             ejections=Ejections(rules=ejection, report=self._count_ejection),
             zone=self.config.process.zone or None,
             stored_keys=self.control.directory.keys,
@@ -238,7 +240,7 @@ class Gateway:
         certificates = read_certificates(config)
         self._certificates = CertificateWatch(certificates, self.log)
         probes = Probes(lambda: self.snapshot, lambda: self.server.leaving.is_set())
-        models = Models(self._current, int(time.time()))
+        models = Models(self._current, int(time.time()), [endpoint.path for endpoint in self._path.dialects])
         bodies = JsonBodies(self.bodies, self._workers)
         feedback = FeedbackHandlers(self._current, self._cache, bodies, self._note_wrong)
         tokenization = TokenizationHandlers(self._current, bodies, config.edge.body.max_bytes)
@@ -295,6 +297,7 @@ class Gateway:
         """Load the policy, probe once, listen. Raises PolicyFileError or OSError; nothing is left open then."""
         self._records.start()
         try:
+            await self._own_encoder.start()
             await self.control.load()
             await asyncio.gather(self._prober.probe_all(), self._stores.try_reach())
             await self.server.start()
@@ -357,6 +360,7 @@ class Gateway:
         await self._stores.aclose()
         for deployment in self._deployments():
             await deployment.client.aclose()
+        await self._own_encoder.aclose()
         await asyncio.to_thread(self._records.close)
 
     # Policy
@@ -379,6 +383,7 @@ class Gateway:
         self.metrics.follow(revision.policy, revision.revision)
         self.room.drains.apply()
         self._answers.note_policy(revision.policy)
+        self._own_encoder.note_policy(revision.policy)
         if snapshot.router.learns:
             self._path.labels.begin()
         self._replace(before)

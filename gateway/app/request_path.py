@@ -29,6 +29,8 @@ from gateway.config.settings import GatewayConfig
 from gateway.deployments.health.second_attempts import RetryBudget
 from gateway.deployments.price import Pricer
 from gateway.dialects.client_dialect import ClientDialect
+from gateway.dialects.completions.dialect import completions_dialect
+from gateway.dialects.embeddings.dialect import embeddings_dialect
 from gateway.dialects.messages.exchange import MessagesDialect
 from gateway.dialects.messages.request import MessagesParser
 from gateway.dialects.responses.exchange import ResponsesDialect
@@ -123,7 +125,10 @@ class RequestPath:
         """Parser of the Messages API, for the count of tokens too."""
         self.pricer = pricer
         """Estimator of the tokens of requests."""
-        dialects: tuple[ClientDialect, ...] = (MessagesDialect(self.messages, runtime.wall), responses)
+        dialects: tuple[ClientDialect, ...] = (
+            *(responses, MessagesDialect(self.messages, runtime.wall)),
+            *(completions_dialect(), embeddings_dialect()),
+        )
         self.dialects = tuple(DialectEndpoint(self.pipeline, dialect) for dialect in dialects)
         """Endpoints of the other APIs that the pipeline serves."""
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ssl as ssl_module
 import time
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.routing.snapshot import Connect
 from gateway.timeline import Clock
 from gateway.upstreams.client import UpstreamClient
+from gateway.upstreams.connector import Join
 from gateway.upstreams.http1.target import Target
 from gateway.upstreams.pool import ConnectionPool, PoolLimits
 from gateway.upstreams.reach import UpstreamReach
@@ -32,11 +34,15 @@ def open_upstream(
     return UpstreamClient(target, ConnectionPool(str(target), limits, clock), clock=clock, ssl=ssl, **options)
 
 
-def connector_of(clock: Clock) -> Connect:
-    """Return what makes the client of each deployment of a policy."""
+def connector_of(clock: Clock, builtin: Mapping[str, Join] | None = None) -> Connect:
+    """Return what makes the client of each deployment of a policy; `builtin` has the applications in this process."""
+    joins = builtin or {}
 
     def connect(deployment: str, reach: UpstreamReach) -> UpstreamClient:
-        limits = _LOCAL_POOL_LIMITS if reach.target.socket_path is not None else _POOL_LIMITS
-        return open_upstream(reach.target, limits=limits, clock=clock, ssl=reach.tls, proxy=reach.proxy)
+        target = reach.target
+        is_local = target.socket_path is not None or target.is_builtin
+        limits = _LOCAL_POOL_LIMITS if is_local else _POOL_LIMITS
+        proxy = joins.get(target.host) if target.is_builtin else reach.proxy
+        return open_upstream(target, limits=limits, clock=clock, ssl=reach.tls, proxy=proxy)
 
     return connect

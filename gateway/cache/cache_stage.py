@@ -66,7 +66,12 @@ class CacheStage:
         record.cache, record.cache_reason = lookup.result, lookup.reason
         if lookup.key is not None and not ctx.wants_timing:  # the timing extension belongs to one request
             ctx.lookup = lookup
-            ctx.capture = Capture(lookup.leading) if ctx.held is None else Capture(lookup.leading, ctx.held.try_grow)
+            operation = request.operation
+            ctx.capture = (
+                Capture(lookup.leading, operation=operation)
+                if ctx.held is None
+                else Capture(lookup.leading, ctx.held.try_grow, operation)
+            )
         else:
             lookup.drop()
         ctx.mark(Stage.CACHE)

@@ -6,16 +6,23 @@ from typing import Final
 
 import msgspec
 
+from routing_policies.policy.document import OperationName
+
 
 class Operation(msgspec.Struct, frozen=True, gc=False):
     """One kind of request that routes can serve."""
 
-    name: str
-    """Name in the cache's fingerprint, in records and in errors."""
+    name: OperationName
+    """Name in policies, in the cache's fingerprint and in errors."""
     path: bytes
     """Path of the endpoint below the base of a deployment's API."""
+    generates: bool = True
+    """True if the answer is text of a length that is unknown beforehand; it may then be streamed."""
+    answer: str = "chat completion"
+    """Name of an answer in errors."""
 
 
 CHAT: Final = Operation("chat", b"/chat/completions")
-COMPLETIONS: Final = Operation("completions", b"/completions")
-EMBEDDINGS: Final = Operation("embeddings", b"/embeddings")
+COMPLETIONS: Final = Operation("completions", b"/completions", answer="text completion")
+EMBEDDINGS: Final = Operation("embeddings", b"/embeddings", generates=False, answer="list of embeddings")
+OPERATIONS: Final = (CHAT, COMPLETIONS, EMBEDDINGS)

@@ -280,16 +280,23 @@ class ChatRequestParser:
         All else keeps its bytes, at every depth.
         """
         present = without_absent(document, self._names)
-        mended = {**present, **_whole_numbers(present)}
+        mended = {**present, **whole_numbers(present, _INTEGER_FIELDS)}
         fields = lenient_fields(mended, is_long=spans is not None)
-        changed = {name for name, value in mended.items() if value is not document[name]}
-        removed = frozenset(document.keys() - mended.keys())
-        changes = {
-            name: msgspec.Raw(mended_json(value, document[name], mended[name]))
-            for name, value in _values_of(body, spans, changed)
-        }
-        raw, spans = _edited(body, spans, changes, removed)
+        raw, spans = mended_body(body, spans, document, mended)
         return ChatRequest(raw, mended, fields, spans=spans)
+
+
+def mended_body(
+    body: bytes, spans: MemberSpans | None, document: dict[str, Any], mended: dict[str, Any]
+) -> tuple[bytes, MemberSpans | None]:
+    """Return the body of a mended document, and its members' positions; what is unchanged keeps its bytes."""
+    changed = {name for name, value in mended.items() if value is not document[name]}
+    removed = frozenset(document.keys() - mended.keys())
+    changes = {
+        name: msgspec.Raw(mended_json(value, document[name], mended[name]))
+        for name, value in _values_of(body, spans, changed)
+    }
+    return _edited(body, spans, changes, removed)
 
 
 def _values_of(body: bytes, spans: MemberSpans | None, names: set[str]) -> Iterator[tuple[str, bytes]]:
@@ -324,13 +331,9 @@ def _is_json(content_type: bytes | None) -> bool:
     return all(part in (b"charset=utf-8", b"charset=utf8") for part in parameters if part.startswith(b"charset"))
 
 
-def _whole_numbers(document: dict[str, Any]) -> dict[str, Any]:
+def whole_numbers(document: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Return the integer fields written as whole floats, such as 7.0, as integers; to JSON both are one number."""
-    return {
-        name: int(value)
-        for name in _INTEGER_FIELDS
-        if type(value := document.get(name)) is float and value.is_integer()
-    }
+    return {name: int(value) for name in names if type(value := document.get(name)) is float and value.is_integer()}
 
 
 def check_privileged(document: dict[str, Any]) -> None:

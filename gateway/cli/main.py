@@ -6,6 +6,7 @@ Exit codes: 0 it worked, 1 it did not, 2 a setting or an argument is wrong.
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import sys
@@ -182,7 +183,10 @@ def _print_anything() -> None:
 def _guarded(command: Callable[[], int]) -> int:
     """Turn errors that an operator can fix into one line and an exit code; a defect of ours shows its trace."""
     try:
-        return command()
+        code = command()
+        if sys.stdout is not None:  # None: it was closed before the start
+            sys.stdout.flush()
+        return code
     except commands.UsageError as error:
         print(f"penstock: {error}", file=sys.stderr)
         return EXIT_USAGE
@@ -194,4 +198,10 @@ def _guarded(command: Callable[[], int]) -> int:
     except BrokenPipeError:
         # The reader (head, less) has seen enough; without this Python complains again while it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"penstock: the output cannot be written ({error.strerror})", file=sys.stderr)
         return EXIT_FAILED

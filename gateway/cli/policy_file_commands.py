@@ -123,7 +123,7 @@ def _policy_text(options: argparse.Namespace) -> tuple[Path, str, dict[str, str]
     try:
         return path, path.read_text(encoding="utf-8-sig"), config.process.policy_variables
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         before = error.object[: error.start]
         line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")

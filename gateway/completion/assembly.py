@@ -12,7 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from gateway.chat.json_members import encoded
-from gateway.completion.answer_end import AnswerEnd, end_of_plain, is_too_detailed
+from gateway.chat.operation import CHAT, COMPLETIONS, Operation
+from gateway.completion.answer_end import AnswerEnd, is_too_detailed
 from gateway.completion.answer_json import decode_answer
 from gateway.completion.merging import CannotMerge, Merged, index_of
 from gateway.completion.stated_errors import ERROR_EVENT
@@ -34,9 +35,9 @@ class Assembled(msgspec.Struct, frozen=True):
     """Completion as JSON; None when the stream is incomplete, or cannot be assembled without loss."""
 
 
-def assembled(stream: bytes) -> Assembled:
+def assembled(stream: bytes, operation: Operation = CHAT) -> Assembled:
     """Put a stream together. Linear in its length; decodes every event, so long ones belong on a thread."""
-    end, whole = AnswerEnd(), _Completion()
+    end, whole = AnswerEnd(), _TextCompletion() if operation is COMPLETIONS else _ChatCompletion()
     try:
         for event in _events(stream):
             if event.data.strip() == DONE and event.event == "message":
@@ -58,25 +59,13 @@ def assembled(stream: bytes) -> Assembled:
     return Assembled(end, completion)
 
 
-def completion_of_stream(stream: bytes) -> bytes | None:
+def completion_of_stream(stream: bytes, operation: Operation = CHAT) -> bytes | None:
     """Return the completion as JSON; None for a stream that must not be stored.
 
-    That is one that is incomplete, has a choice that did not end by itself, or is no chat completion.
+    That is one that is incomplete, has a choice that did not end by itself, or is no answer to the operation.
     """
-    found = assembled(stream)
+    found = assembled(stream, operation)
     return found.completion if found.end.is_lasting else None
-
-
-def is_whole(completion: bytes) -> bool:
-    """Return whether a plain JSON answer is a completion in which every choice ended by itself."""
-    if not end_of_plain(completion).is_lasting:
-        return False
-    try:
-        document = decode_answer(completion)
-    except (msgspec.DecodeError, UnicodeDecodeError):  # NaN or infinity, which many readers refuse
-        return False
-    choices: list[dict[str, Any]] = document["choices"]
-    return all(isinstance(choice.get("message"), dict) for choice in choices)
 
 
 def _events(stream: bytes) -> Iterator[SseEvent]:
@@ -99,12 +88,11 @@ def _is_heartbeat(document: Any) -> bool:
 class _Completion:
     """State of a completion while its events arrive."""
 
-    __slots__ = ("_choices", "_common", "_first", "_usage")
+    __slots__ = ("_common", "_first", "_usage")
 
     def __init__(self) -> None:
         self._common = Merged(is_text=False)
         self._first: dict[str, Any] = {}
-        self._choices: dict[int, tuple[Merged, Merged]] = {}
         self._usage: Any = None
 
     def add(self, event: Any, name: str) -> None:
@@ -133,11 +121,32 @@ class _Completion:
 
     def finished(self) -> dict[str, Any]:
         """Return the completion in the form of a plain answer."""
-        choices = [_choice(number, *self._choices[number]) for number in sorted(self._choices)]
+        raise NotImplementedError
+
+    def _add_choice(self, piece: Any) -> None:
+        """Add a piece of one choice."""
+        raise NotImplementedError
+
+    def _around(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the whole answer with these choices."""
         common = {**self._first, **self._common.finished()}
         holders = [*choices, common.get("x_groq") or {}]
         usage = self._usage or next((holder["usage"] for holder in holders if holder.get("usage")), None)
-        return {**common, "object": "chat.completion", "choices": choices, "usage": usage}
+        return {**common, "object": kind, "choices": choices, "usage": usage}
+
+
+class _ChatCompletion(_Completion):
+    """State of a chat completion."""
+
+    __slots__ = ("_choices",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._choices: dict[int, tuple[Merged, Merged]] = {}
+
+    def finished(self) -> dict[str, Any]:
+        choices = [_choice(number, *self._choices[number]) for number in sorted(self._choices)]
+        return self._around("chat.completion", choices)
 
     def _add_choice(self, piece: Any) -> None:
         if not isinstance(piece, dict) or piece.get("message") or piece.get("text"):
@@ -149,6 +158,32 @@ class _Completion:
         message, others = known
         message.add(piece.get("delta") or {})
         others.add({name: value for name, value in piece.items() if name not in ("delta", "index")})
+
+
+class _TextCompletion(_Completion):
+    """State of a text completion; the lists of its log-probabilities grow."""
+
+    __slots__ = ("_choices",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._choices: dict[int, tuple[list[str], Merged]] = {}
+
+    def finished(self) -> dict[str, Any]:
+        choices = [
+            {"index": number, "text": "".join(texts), "logprobs": None, "finish_reason": None, **others.finished()}
+            for number, (texts, others) in sorted(self._choices.items())
+        ]
+        return self._around("text_completion", choices)
+
+    def _add_choice(self, piece: Any) -> None:
+        text = piece.get("text") if isinstance(piece, dict) else None
+        if not isinstance(text, str | None) or not isinstance(piece, dict) or piece.get("delta"):
+            raise CannotMerge("a choice without text")
+        number = index_of(piece)
+        texts, others = self._choices.setdefault(number, ([], Merged(is_text=False)))
+        texts.append(text or "")
+        others.add({name: value for name, value in piece.items() if name not in ("text", "index")})
 
 
 def _choice(number: int, message: Merged, others: Merged) -> dict[str, Any]:

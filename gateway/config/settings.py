@@ -28,6 +28,26 @@ def bundled_policy_path() -> Path:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingsSettings:
+    """`[process.embeddings]`: the encoder of deployments whose URL is `builtin:encoder`."""
+
+    model: str = ""
+    """Folder of a sentence-transformers model, or name of an installed package with one; empty: all-MiniLM-L6-v2.
+
+    BERT and RoBERTa models are served, pooled by the mean or the first token.
+    """
+    precision: Literal["fp32", "int8"] = "fp32"
+    """Precision of the weights: `int8` takes less time and memory, and changes similarities by less than a hundredth.
+    """
+    threads: int = 1
+    """Threads that encode."""
+
+    def __post_init__(self) -> None:
+        """Reject values no type can; ConfigError starts with the key."""
+        require_range("threads", self.threads, 1, 64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSettings:
     """`[process]`: where this process runs, and how it ends."""
 
@@ -41,6 +61,7 @@ class ProcessSettings:
     """Time after SIGTERM in which requests are still served; `/readyz` is 503, answers have `connection: close`."""
     drain_timeout_s: float = 30.0
     """Longest time for requests under way to finish after the process gets SIGTERM."""
+    embeddings: EmbeddingsSettings = field(default_factory=EmbeddingsSettings)
 
     def __post_init__(self) -> None:
         """Reject values no type can; ConfigError starts with the key."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from gateway.chat.operation import CHAT
+from gateway.chat.operation import CHAT, Operation
 from gateway.deployments.forecast import DeploymentForecast
 from gateway.deployments.health.health import DeploymentHealth
 from gateway.deployments.health.second_attempts import RecentDelays, RetryBudget
@@ -16,6 +16,7 @@ from gateway.limits.limiter import Limiter
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.reach import UpstreamHeaders, UpstreamReach
 from routing_policies.estimation.estimators import PeakEwma
+from routing_policies.operations import input_modalities_of, operations_of
 from routing_policies.policy.document import Deployment, PlainAsStream
 
 _RETIRE_POLL_S: Final = 0.1
@@ -40,11 +41,13 @@ class LiveDeployment:
         "forecast",
         "health",
         "id",
+        "input_modalities",
         "is_bare",
         "is_draining",
         "is_ready",
         "limiter",
         "model",
+        "operations",
         "plain_as_stream",
         "proxy",
         "refuses_streams",
@@ -78,7 +81,11 @@ class LiveDeployment:
         """Path of chat completions after the URL."""
         self.dialect = dialect
         """Translation of requests and answers; None for chat completions."""
-        self.is_bare = not reach.target.base_path
+        self.operations = operations_of(deployment)
+        """Names of the operations that it serves."""
+        self.input_modalities = input_modalities_of(deployment)
+        """Kinds of content that its model reads; None where they are unknown."""
+        self.is_bare = not reach.target.base_path and not reach.target.is_builtin
         """True if the URL is the server's root, where an engine also serves its own endpoints."""
         self.proxy = deployment.proxy
         self._headers = reach.headers
@@ -114,6 +121,17 @@ class LiveDeployment:
     def path_of(self, endpoint: bytes) -> bytes:
         """Return the path of an endpoint after the URL, such as `/chat/completions`."""
         return self._base_path + endpoint
+
+    def describe(self, deployment: Deployment) -> None:
+        """Take from a new revision what the model can do."""
+        self.context_tokens = deployment.context_tokens
+        self.operations = operations_of(deployment)
+        self.input_modalities = input_modalities_of(deployment)
+
+    def serves_operation(self, operation: Operation) -> bool:
+        """Return whether the deployment, in its dialect, serves an operation."""
+        has_endpoint = self.dialect is None or self.dialect.path(operation) is not None
+        return has_endpoint and operation.name in self.operations
 
     @property
     def headers(self) -> UpstreamHeaders:

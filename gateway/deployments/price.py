@@ -30,6 +30,8 @@ class Pricer:
         """Return the expected price of a request, with no token taken as cached."""
         ratio, output = self._known.get((tenant, request.model, route)) or self._learners(tenant, request.model, route)
         prompt_tokens = ratio.tokens(request.text_bytes)
+        if not request.operation.generates:
+            return Price(prompt_tokens, prompt_tokens, 0)
         return Price(prompt_tokens, prompt_tokens, output.mean_tokens(request.max_output_tokens) * request.num_choices)
 
     def bytes_per_token(self, request: ChatRequest, *, tenant: str) -> float:
@@ -42,7 +44,8 @@ class Pricer:
         """Learn from the usage that the engine reported."""
         ratio, output = self._known.get((tenant, request.model, route)) or self._learners(tenant, request.model, route)
         ratio.observe(request.text_bytes, usage.prompt_tokens)
-        output.observe(usage.completion_tokens / request.num_choices)
+        if request.operation.generates:
+            output.observe(usage.completion_tokens / request.num_choices)
 
     def _learners(self, tenant: str, model: str, route: str) -> tuple[BytesPerToken, OutputEstimate]:
         ratio, output = self._ratio(tenant, model), self._cached(self._outputs, (tenant, route), OutputEstimate)

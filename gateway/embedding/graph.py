@@ -6,7 +6,7 @@ no export, tracing, optimiser or torch.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from gateway.embedding.graph_builder import CONTRIB, GraphBuilder
 from gateway.embedding.model_files import ModelFiles
 
 _PARTS: Final = ("query", "key", "value")
+_WORDS: Final = "embeddings.word_embeddings.weight"
 
 
 def build_graph(files: ModelFiles, precision: Precision) -> bytes:
@@ -32,7 +33,7 @@ class _Bert:
     def __init__(self, files: ModelFiles, precision: Precision) -> None:
         self._shape = files.shape
         self._graph = GraphBuilder(precision)
-        self._weights: dict[str, NDArray[np.float32]] = load_file(files.weights)
+        self._weights: dict[str, NDArray[np.float32]] = _plain_names(load_file(files.weights))
 
     def build(self) -> bytes:
         value = self._embed()
@@ -48,7 +49,7 @@ class _Bert:
         words = graph.table(self._tensor("embeddings.word_embeddings.weight"), "ids")
         # All tokens are of the first segment.
         places = self._tensor("embeddings.position_embeddings.weight")
-        places = places + self._tensor("embeddings.token_type_embeddings.weight")[0]
+        places = places[self._shape.first_position :] + self._tensor("embeddings.token_type_embeddings.weight")[0]
         zero = graph.constant(np.zeros(1, np.int64))
         num_tokens = graph.one("Shape", "ids", start=1, end=2)
         placed = graph.one("Add", words, graph.one("Slice", graph.constant(places), zero, num_tokens, zero))
@@ -83,8 +84,11 @@ class _Bert:
         return graph.one("LayerNormalization", graph.one("Add", biased, residual), *norm, epsilon=self._shape.epsilon)
 
     def _pool(self, value: str) -> str:
-        """Normalise the sum over a text's own tokens, which has the direction of their mean."""
+        """Normalise the first token's vector, or the sum over a text's tokens, which points to their mean."""
         graph = self._graph
+        if self._shape.pooling == "cls":
+            first = graph.constant(np.zeros((), np.int64))
+            return graph.one("LpNormalization", graph.one("Gather", value, first, axis=1), axis=-1, p=2)
         axis = graph.constant(np.ones(1, np.int64))
         weights = graph.one("Unsqueeze", graph.one("Cast", "mask", to=TensorProto.FLOAT), axis)
         pooled = graph.one("Squeeze", graph.one("MatMul", weights, value), axis)
@@ -98,3 +102,9 @@ class _Bert:
 
     def _tensor(self, name: str) -> NDArray[np.float32]:
         return self._weights[name]
+
+
+def _plain_names(weights: dict[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
+    """Return the weights in single precision, by names without the prefix that some checkpoints put before all."""
+    prefix = next((name.partition(_WORDS)[0] for name in weights if _WORDS in name), "")
+    return {name.removeprefix(prefix): tensor.astype(np.float32, copy=False) for name, tensor in weights.items()}

@@ -1,4 +1,4 @@
-"""Command `python -m gateway.embedding.make FOLDER PRECISION`: build the graph in a process of its own.
+"""Command `python -m gateway.embedding.make FOLDER PRECISION [MODEL]`: build the graph in a process of its own.
 
 The memory that the build takes is freed when the process ends.
 """
@@ -14,7 +14,7 @@ from typing import get_args
 
 from gateway.embedding.encoder import Precision
 from gateway.embedding.graph_file import GraphFile
-from gateway.embedding.model_files import EncoderUnavailable, ModelFiles, installed_model
+from gateway.embedding.model_files import EncoderUnavailable, ModelFiles, model_files
 
 _REVISION = 2
 """Revision of the graphs from `gateway.embedding.graph`; raise it with every change there."""
@@ -38,9 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m gateway.embedding.make")
     parser.add_argument("folder", type=Path)
     parser.add_argument("precision", choices=get_args(Precision))
+    parser.add_argument("model", nargs="?", default="")
     options = parser.parse_args(argv)
     try:
-        files = installed_model()
+        files = model_files(options.model)
         graph_file(options.folder, files, options.precision).make(lambda: build_graph(files, options.precision))
     except (EncoderUnavailable, OSError) as error:
         print(error, file=sys.stderr)

@@ -20,7 +20,8 @@ from gateway.chat.headers import ChatHead
 from gateway.chat.operation import CHAT
 from gateway.chat.request import ChatRequest
 from gateway.chat.strict_json import LONG_BYTES
-from gateway.completion.answer_end import AnswerEnd, end_of_plain
+from gateway.completion.answer_end import AnswerEnd
+from gateway.completion.answers import end_of_answer
 from gateway.completion.stated_errors import StatedError
 from gateway.deployments.flight import InFlightRequest, hidden_stream_bound_s, plain_bound_s, stream_bound_s
 from gateway.deployments.health.attempt_watch import AttemptWatch
@@ -40,7 +41,7 @@ from gateway.forwarding.error_mapping import (
     from_status,
     from_transport,
     is_retryable,
-    no_completion,
+    no_answer,
     overloaded,
     refusal_in,
     without_secrets,
@@ -269,7 +270,7 @@ class AttemptRunner:
                 attempt.can_move = can_move
                 attempt.attempt_watch.on_stalled = attempt.move
             attempt.routing_request, attempt.is_stream, attempt.is_assembled = (
-                ctx.routing_request,
+                ctx.routing_request if work.request.operation.generates else None,
                 work.request.stream,
                 work.is_assembled,
             )
@@ -364,7 +365,8 @@ class AttemptRunner:
                 if live.dialect is not None:
                     body = await _translated(live.dialect, response.status, body)
                 is_long = len(body) > LONG_BYTES and response.status == OK
-                end = await asyncio.to_thread(end_of_plain, body) if is_long else None
+                operation = work.request.operation
+                end = await asyncio.to_thread(end_of_answer, body, operation) if is_long else None
                 self._take_whole(work, attempt, body, end, is_leading=is_leading)
         except UpstreamError as error:
             failure = self._lost(work, attempt, error, is_leading=is_leading)
@@ -387,7 +389,7 @@ class AttemptRunner:
             self._take_error(work, attempt, head.error, is_leading=is_leading)
             return
         attempt.attempt_watch.failed(self._clock(), FailureKind.BROKEN)
-        raise RetryElsewhere(no_completion(attempt.live.id))
+        raise RetryElsewhere(no_answer(attempt.live.id, work.request.operation))
 
     def _take_error(
         self, work: ForwardRequest, attempt: UpstreamAttempt, stated: StatedError, *, is_leading: bool
@@ -429,18 +431,19 @@ class AttemptRunner:
             if attempt.body is not body:
                 attempt.pass_as_json()
             return
-        end = end or end_of_plain(body)
+        end = end or end_of_answer(body, work.request.operation)
         if end.error is not None:
             self._take_error(work, attempt, end.error, is_leading=is_leading)
         elif (work.request.stream and not work.is_assembled) or not end.is_complete:
             attempt.attempt_watch.failed(self._clock(), FailureKind.BROKEN)
-            raise RetryElsewhere(no_completion(live.id))
+            raise RetryElsewhere(no_answer(live.id, work.request.operation))
         else:
             attempt.body = body
             if attempt.passed[0][1] != _JSON:  # clients read nothing else, and some mind its case
                 attempt.pass_as_json()
-            now = self._clock()
-            live.whole_answers.observe(now, now - attempt.sent_at)
+            if work.request.operation.generates:
+                now = self._clock()
+                live.whole_answers.observe(now, now - attempt.sent_at)
 
     def _heed(self, attempt: UpstreamAttempt, response: UpstreamResponse) -> tuple[bytes, list[Header]]:
         """Read the content type, and the headers that the client sees of an answer that is passed on whole.

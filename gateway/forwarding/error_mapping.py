@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from gateway.chat.json_members import encoded
+from gateway.chat.operation import Operation
 from gateway.chat.strict_json import LONG_BYTES
 from gateway.completion.answer_json import decode_answer, document_of
 from gateway.deployments.health.ejection import FailureKind
@@ -80,9 +81,11 @@ def from_status(status: int, headers: Headers, deployment: str, lane: str) -> Ga
     return None
 
 
-def no_completion(deployment: str) -> UpstreamFailed:
+def no_answer(deployment: str, operation: Operation) -> UpstreamFailed:
     """Return the gateway's error for a 200 without the requested kind of answer."""
-    return UpstreamFailed(f"Deployment '{deployment}' answered with something that is no chat completion. Try again.")
+    return UpstreamFailed(
+        f"Deployment '{deployment}' answered with something that is no {operation.answer}. Try again."
+    )
 
 
 def enveloped(body: bytes, status: int, deployment: str) -> bytes:

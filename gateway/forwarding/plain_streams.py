@@ -7,6 +7,7 @@ differently in streams. So by default only a suspected deployment gets a stream.
 
 from __future__ import annotations
 
+from gateway.chat.operation import CHAT
 from gateway.chat.request import ChatRequest
 from gateway.deployments.live import LiveDeployment
 from gateway.request_context import RequestContext
@@ -25,7 +26,9 @@ def wants_stream(
 
 
 def can_be_assembled(request: ChatRequest) -> bool:
-    """Return whether a stream carries all that the plain answer would: one choice of plain text."""
+    """Return whether a stream carries all that the plain answer would: one choice of plain text in a conversation."""
+    if request.operation is not CHAT:
+        return False
     fields, document = request.fields, request.document
     if fields.tools or fields.logprobs or request.num_choices > 1:
         return False

@@ -71,7 +71,8 @@ async def relay_cached(ctx: RequestContext, request: ChatRequest, answer: bytes,
     """
     record = ctx.record
     record.deployment = FROM_CACHE
-    record.timeline.first_token_at = ctx.clock()
+    if request.operation.generates:
+        record.timeline.first_token_at = ctx.clock()
     timing = None
     if ctx.wants_timing:
         ctx.mark(Stage.RELAY)
@@ -150,7 +151,8 @@ def _served(
     if not request.stream:
         return (answer if timing is None else merge_timing(answer, timing)), usage
     options = request.fields.stream_options
-    stream = as_event_stream(answer, include_usage=options is not None and options.include_usage is True)
+    include_usage = options is not None and options.include_usage is True
+    stream = as_event_stream(answer, include_usage=include_usage, operation=request.operation)
     if timing is None:
         return stream, usage
     events = TimingEvents()

@@ -30,7 +30,10 @@ _SETTLE_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """The address of one application: `host:port` (port 0: any free one), `[v6]:port`, `unix:/path` or `fd:N`."""
+    """The address of one application: `host:port` (port 0: any free one), `[v6]:port`, `unix:/path` or `fd:N`.
+
+    A listener with an empty address has connections within this process only; see `Server.join`.
+    """
 
     name: str
     address: str
@@ -95,6 +98,8 @@ class Server:
         self._servers: list[asyncio.Server] = []
         self._own_queues: list[tuple[socket.socket, Callable[[], EdgeProtocol], dict[str, Any]]] = []
         """Sockets that share a port with those of other processes."""
+        self._makers: dict[str, Callable[[], EdgeProtocol]] = {}
+        """Factory of each listener's connections."""
         self._timer: asyncio.TimerHandle | None = None
         self._date_at = 0.0
         self.leaving = asyncio.Event()
@@ -112,6 +117,19 @@ class Server:
             await self.close()
             raise
         self._tick()
+
+    async def join(self, name: str) -> socket.socket:
+        """Return the client's end of a new connection to a listener, both ends of which are in this process."""
+        own, served = socket.socketpair()
+        try:
+            own.setblocking(False)
+            served.setblocking(False)
+            await asyncio.get_running_loop().connect_accepted_socket(self._makers[name], served)
+        except BaseException:  # cancellation too: no other code owns the sockets
+            own.close()
+            served.close()
+            raise
+        return own
 
     def stop_accepting(self) -> None:
         """Close the listening sockets; connections that are open go on."""
@@ -196,7 +214,9 @@ class Server:
         )
         self._states.append(state)
         config = uvicorn_config(listener.app)
-        make = partial(EdgeProtocol, config, state)
+        make = self._makers[listener.name] = partial(EdgeProtocol, config, state)
+        if not listener.address:
+            return
         sockets = await bind(listener.address, reuse_port=listener.reuse_port, limits=listener.limits)
         try:
             for listening in sockets:

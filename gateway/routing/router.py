@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from gateway.chat.headers import ChatHead
+from gateway.chat.operation import CHAT, OPERATIONS, Operation
 from gateway.chat.request import ChatRequest
 from gateway.deployments.affinity import AffinityIndex, NamedSession, SessionPlaces, prefix_of
 from gateway.deployments.live import LiveDeployment
-from gateway.errors import ModelNotAllowed, NotFound, Shed, ShedReason, UpstreamsRest
+from gateway.errors import InvalidRequest, ModelNotAllowed, NotFound, Shed, ShedReason, UpstreamsRest
 from gateway.routing.candidate import Seen
 from gateway.routing.facts import RequestFacts
 from gateway.routing.planned_route import PlannedRoute
@@ -18,10 +20,20 @@ from gateway.routing.routing_request import RoutingRequest
 from gateway.timeline import Clock
 from routing_policies.decision import Decision
 from routing_policies.matching import NoRoute, RequestView, RouteTable
+from routing_policies.operations import route_for
 from routing_policies.policy.document import Policy, Route, Select
 from routing_policies.quality.predictor import Predictors
 
 _NOBODY: Final[frozenset[str]] = frozenset()
+MAX_LISTED: Final = 16
+"""Maximum number of models that a refusal names."""
+
+
+class OperationPlan(NamedTuple):
+    """An operation of a model, and the first route that may serve it."""
+
+    operation: Operation
+    planned: PlannedRoute
 
 
 class Router:
@@ -49,16 +61,13 @@ class Router:
         self._predictors = predictors or Predictors()
         self._session_places = SessionPlaces(policy.session_places)
         # The two implied kinds share an id, so routes are compared as objects; they live as long as the table.
-        self._planned = {id(route): self._plan(route) for route in self._table.effective_routes()}
+        self._planned = self._plan_all(policy)
         self._tracks_prefixes = any(lane.slo is not None for lane in policy.lanes) or any(
             planned.profile.reads_affinity and len(planned.candidates) > 1 for planned in self._planned.values()
         )
         """True if any lane or route depends on the prefixes that deployments have cached."""
-        by_id = {planned.route.id: planned for planned in self._planned.values()}
-        for planned in self._planned.values():
-            planned.fallbacks = tuple(
-                by_id[name] if name in by_id else self._lone(name) for name in planned.route.select.fallback
-            )
+        for operation in OPERATIONS:
+            self._link_fallbacks(operation)
         conditions = self._table.conditions.values()
         self._has_conditions = bool(conditions)
         self.reads_headers = any(route.match.headers for route in self._table.effective_routes()) or any(
@@ -68,8 +77,32 @@ class Router:
         named = [name for route in self._table.effective_routes() for name in route.match.headers]
         self.header_names = tuple(dict.fromkeys([*named, *(name for item in conditions for name in item.headers)]))
         """Names of the headers that `match` reads."""
-        self._known: dict[tuple[str, str | None], PlannedRoute] = {}
+        self._known: dict[tuple[str, str | None, str], PlannedRoute] = {}
         """Matches that headers cannot change; at most as many as there are tenants times model names."""
+
+    def _plan_all(self, policy: Policy) -> dict[tuple[int, str], PlannedRoute]:
+        """Return every route for every operation that any of its candidates serves."""
+        planned: dict[tuple[int, str], PlannedRoute] = {}
+        for route in self._table.effective_routes():
+            for operation in OPERATIONS:
+                fitting = route_for(route, operation.name, policy.deployments, partial(self._serves, operation))
+                if fitting is not None:
+                    planned[id(route), operation.name] = self._plan(fitting)
+        return planned
+
+    def _serves(self, operation: Operation, deployment: str) -> bool:
+        return self._deployments[deployment].serves_operation(operation)
+
+    def _link_fallbacks(self, operation: Operation) -> None:
+        """Give every planned route the fallbacks that serve the operation."""
+        routes = [planned for (_, name), planned in self._planned.items() if name == operation.name]
+        by_id = {planned.route.id: planned for planned in routes}
+        for planned in routes:
+            planned.fallbacks = tuple(
+                by_id[name] if name in by_id else self._lone(name)
+                for name in planned.route.select.fallback
+                if name in by_id or (name in self._deployments and self._serves(operation, name))
+            )
 
     def _lone(self, deployment: str) -> PlannedRoute:
         """Return a deployment as a fallback: a route of its own."""
@@ -81,20 +114,49 @@ class Router:
     def match(
         self, model: str, tenant: str | None, headers: Mapping[str, str], request: ChatRequest | None = None
     ) -> PlannedRoute:
-        """Return the route for this request. Without `request` no condition holds.
+        """Return the route for this request. Without `request` no condition holds, and the operation is chat.
 
         Raises:
             NotFound: No route serves the model.
             ModelNotAllowed: The tenant may not use the model.
+            InvalidRequest: The model does not serve the request's operation.
         """
-        known = self._known.get((model, tenant))
+        operation = CHAT if request is None else request.operation
+        known = self._known.get((model, tenant, operation.name))
         if known is not None:
             return known
         facts = RequestFacts(request) if self._has_conditions and request is not None else None
-        planned = self._planned[id(self._match(model, tenant, headers, facts))]
+        planned = self._planned.get((id(self._match(model, tenant, headers, facts)), operation.name))
+        if planned is None:
+            raise self._unable(model, tenant, operation)
         if not self.reads_headers and not self._has_conditions:
-            self._known[model, tenant] = planned
+            self._known[model, tenant, operation.name] = planned
         return planned
+
+    def _unable(self, model: str, tenant: str | None, operation: Operation) -> InvalidRequest:
+        """Return the refusal of an operation that no candidate of the model serves."""
+        served = [plan.operation.name for plan in self.plans_of(model, tenant)]
+        able = [name for name in self.models_for(tenant) if self.serves(name, tenant, operation)]
+        others = f"For {operation.name} use {_listed(able)}." if able else f"No model here serves {operation.name}."
+        return InvalidRequest(
+            f"Model '{_shown(model)}' serves {_listed(served)}, not {operation.name}. {others}",
+            param="model",
+            code="unsupported_operation",
+        )
+
+    def serves(self, model: str, tenant: str | None, operation: Operation) -> bool:
+        """Return whether a model that the tenant may request serves an operation."""
+        return any(plan.operation is operation for plan in self.plans_of(model, tenant))
+
+    def plans_of(self, model: str, tenant: str | None) -> tuple[OperationPlan, ...]:
+        """Return the operations that a model serves for a tenant, each with the first route that may take it."""
+        found: dict[str, OperationPlan] = {}
+        for route in self._table.routes_of(model, tenant):
+            for operation in OPERATIONS:
+                planned = self._planned.get((id(route), operation.name))
+                if planned is not None:
+                    found.setdefault(operation.name, OperationPlan(operation, planned))
+        return tuple(found[operation.name] for operation in OPERATIONS if operation.name in found)
 
     def _match(self, model: str, tenant: str | None, headers: Mapping[str, str], facts: RequestFacts | None) -> Route:
         try:
@@ -128,7 +190,7 @@ class Router:
         self, routing_request: RoutingRequest, request: ChatRequest, named: NamedSession | None = None
     ) -> RoutingRequest:
         """Return the request with the tokens that each deployment has cached, where any rule depends on them."""
-        if not self._tracks_prefixes:
+        if not self._tracks_prefixes or not request.operation.generates:
             return routing_request
         price, tenant, affinity = routing_request.price, routing_request.admission_request.tenant, self._affinity
         prefix, session = prefix_of(request, tenant), None if named is None else named.key(tenant)
@@ -214,6 +276,12 @@ class Router:
     def models_for(self, tenant: str | None) -> tuple[str, ...]:
         """Return the model names that this tenant may use."""
         return self._table.models_for(tenant)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names as a list in a sentence, shortened where there are many."""
+    shown = [*names[:MAX_LISTED], f"{len(names) - MAX_LISTED} more"] if len(names) > MAX_LISTED else list(names)
+    return " and ".join(part for part in (", ".join(shown[:-1]), *shown[-1:]) if part) or "nothing"
 
 
 def _nobody_ready(planned: PlannedRoute, lane: str) -> Shed:

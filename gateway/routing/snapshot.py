@@ -132,7 +132,7 @@ class SnapshotBuilder:
         has_targets = any(rule.slo is not None for rule in rules)
         for item in policy.deployments:  # from here on nothing can fail, and what is shared may change
             deployments[item.id].headers = headers[item.id]
-            deployments[item.id].context_tokens = item.context_tokens
+            deployments[item.id].describe(item)
             deployments[item.id].plain_as_stream = item.plain_as_stream
             deployments[item.id].limiter.set_limit(StaticLimit(item.limits.max_in_flight), is_adaptive=has_targets)
         if previous is not None:
@@ -187,7 +187,7 @@ class SnapshotBuilder:
             live = deployments[item.id]
             if base.deployments.get(item.id) is not live:
                 live.headers = headers_of(item, self._environment)
-                live.context_tokens = item.context_tokens
+                live.describe(item)
         _presume_ready(deployments.values(), base.deployments.values())
         snapshot = PolicySnapshot(
             revision=revision,

@@ -8,7 +8,7 @@ import ssl as ssl_module
 import time
 from collections.abc import Callable
 
-from gateway.upstreams.connector import Connector
+from gateway.upstreams.connector import Connector, Join
 from gateway.upstreams.http1.connection import Clock, Connection
 from gateway.upstreams.http1.errors import ClosedEarly, ConnectError, ExchangePhase, ResponseClosed, UpstreamError
 from gateway.upstreams.http1.pulse import Pulse
@@ -34,16 +34,17 @@ class UpstreamClient:
         *,
         clock: Clock = time.monotonic,
         ssl: ssl_module.SSLContext | None = None,
-        proxy: Proxy | None = None,
+        proxy: Proxy | Join | None = None,
         resolver: Resolver | None = None,
         wire_limits: WireLimits | None = None,
         max_buffer_bytes: int = _MAX_BUFFER_BYTES,
     ) -> None:
+        """Create a client without connections; a target in this process has a Join in place of a proxy."""
         self._name = str(target)
         self._clock = clock
         self._wire_limits = wire_limits or WireLimits()
         self._max_buffer_bytes = max_buffer_bytes
-        proxy_line = None if proxy is None or target.is_tls else proxy.header_line
+        proxy_line = proxy.header_line if isinstance(proxy, Proxy) and not target.is_tls else None
         self._encoder = RequestEncoder(target, proxy_line=proxy_line)
         self._pool = pool
         self._owns_resolver = resolver is None

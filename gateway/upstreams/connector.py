@@ -9,6 +9,7 @@ import asyncio
 import re
 import socket
 import ssl
+from collections.abc import Awaitable, Callable
 
 from gateway.upstreams.http1.connection import Connection
 from gateway.upstreams.http1.errors import ConnectError, ConnectTimeout, ExchangePhase, TlsError, TotalTimeout
@@ -23,14 +24,20 @@ _TUNNEL_STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})[ \r]")
 _FULL_QUEUE_DELAYS_S = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512)
 
 
+Join = Callable[[], Awaitable[socket.socket]]
+"""Opener of a connection to an application in this process; returns the client's end of a socket pair."""
+
+
 class Connector:
     """Factory of connections to one target."""
 
     def __init__(
-        self, target: Target, resolver: Resolver, context: ssl.SSLContext | None, proxy: Proxy | None = None
+        self, target: Target, resolver: Resolver, context: ssl.SSLContext | None, proxy: Proxy | Join | None = None
     ) -> None:
+        """Create a factory; a target in this process has a Join in place of a proxy."""
         self._target = target
-        self._proxy = proxy
+        self._proxy = proxy if isinstance(proxy, Proxy) else None
+        self._join = None if isinstance(proxy, Proxy) else proxy
         self._resolver = resolver
         self._context = require_verification(context or client_context()) if target.is_tls else None
 
@@ -57,6 +64,12 @@ class Connector:
             raise ConnectError(f"{self._target}: {error.strerror or error}") from error
 
     async def _connect(self, protocol: Connection, limit_s: float | None) -> None:
+        if self._target.is_builtin:
+            if self._join is None:
+                raise ConnectError(f"{self._target}: this process has no such application")
+            own = await self._join()
+            await asyncio.get_running_loop().create_unix_connection(lambda: protocol, sock=own)
+            return
         if self._target.socket_path is not None:
             raw = await _connect_unix(self._target.socket_path)
             await asyncio.get_running_loop().create_unix_connection(lambda: protocol, sock=raw)

@@ -101,7 +101,12 @@ PlainAsStream = Literal["suspected", "always", "never"]
 DialectName = Literal["openai", "responses", "anthropic"]
 ImageRule = Literal["any", "inline_only"]
 UnknownFields = Literal["pass", "reject"]
-NoRouteCode = Literal["model_not_found", "model_not_allowed"]
+NoRouteCode = Literal["model_not_found", "model_not_allowed", "unsupported_operation"]
+OperationName = Literal["chat", "completions", "embeddings"]
+Modality = Literal["text", "image", "audio", "video", "file"]
+
+BUILTIN_ENCODER = "builtin:encoder"
+"""URL of the gateway's own encoder."""
 
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -165,6 +170,7 @@ class Deployment(_Strict, frozen=True, kw_only=True):
     """URL: `unix:/absolute/path.sock`, `http://host[:port][/base]` or `https://…`.
 
     Without a path the API is under `/v1`. A path is the API's base, `/v1` included, as in OpenAI's libraries.
+    `builtin:encoder` is the gateway's own encoder, which serves embeddings.
     """
     model: ModelName
     """Model name sent upstream; clients may request it too."""
@@ -178,6 +184,14 @@ class Deployment(_Strict, frozen=True, kw_only=True):
 
     A prompt that surely exceeds it at every candidate is rejected before it is sent.
     """
+    operations: Annotated[tuple[OperationName, ...], Meta(min_length=1)] | None = None
+    """Operations that it serves: `chat`, `completions`, `embeddings`.
+
+    None means chat and completions, and embeddings for `builtin:encoder`. A model of embeddings elsewhere needs
+    `[embeddings]`.
+    """
+    input_modalities: Annotated[tuple[Modality, ...], Meta(min_length=1)] | None = None
+    """Kinds of content that the model reads, for `GET /v1/models`; None means unknown."""
     cost_per_mtok: CostPerMtok | None = None
     limits: DeploymentLimits = DeploymentLimits()
     auth: UpstreamAuth | None = None
@@ -531,6 +545,7 @@ class TestRequest(_Strict, frozen=True, kw_only=True):
     __test__ = False  # for pytest: not a test class
 
     model: ModelName = "auto"
+    operation: OperationName = "chat"
     tenant: Id | None = None
     text: str = ""
     turns: Count = 1

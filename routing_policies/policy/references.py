@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from routing_policies.policy.document import Deployment, Lane, Policy, Route
+from routing_policies.policy.document import BUILTIN_ENCODER, Deployment, Lane, Policy, Route
 from routing_policies.policy.problems import Path, PathProblem, did_you_mean
 
 RESERVED_ROUTE_IDS = frozenset({"implied-auto", "implied-direct"})
@@ -57,6 +57,7 @@ def reference_problems(policy: Policy) -> Iterator[PathProblem]:
     yield from _duplicates(policy.routes, ("routes",), "route")
     for index, deployment in enumerate(policy.deployments):
         yield from _url_problems(deployment, ("deployments", index, "url"))
+        yield from _operation_problems(deployment, ("deployments", index, "operations"))
         if deployment.tls is not None and not deployment.url.startswith("https://"):
             yield PathProblem(path=("deployments", index, "tls"), message="has an effect only with an https:// URL")
         yield from _header_problems(deployment, ("deployments", index))
@@ -97,6 +98,13 @@ def _url_problems(deployment: Deployment, path: Path) -> Iterator[PathProblem]:
         yield PathProblem(path=path, message=problem)
 
 
+def _operation_problems(deployment: Deployment, path: Path) -> Iterator[PathProblem]:
+    for index, name in enumerate(deployment.operations or ()):
+        if deployment.url == BUILTIN_ENCODER and name != "embeddings":
+            yield PathProblem(path=(*path, index), message=f"{BUILTIN_ENCODER} serves embeddings only")
+    yield from _repeated(deployment.operations or (), path)
+
+
 def _header_problems(deployment: Deployment, path: Path) -> Iterator[PathProblem]:
     """Yield headers that would override the gateway's own, and a credential that is given twice."""
     auth = None if deployment.auth is None else deployment.auth.header
@@ -134,13 +142,15 @@ def _proxy_problems(deployment: Deployment, path: Path) -> Iterator[PathProblem]
 
 def url_problem(url: str) -> str | None:
     """Return the fault of a deployment's URL, or None."""
+    if url == BUILTIN_ENCODER:
+        return None
     if url.startswith("unix:"):
         return _unix_problem(url.removeprefix("unix:"))
     if not url.isascii() or any(char.isspace() or not char.isprintable() for char in url):
         return "a URL is printable ASCII without spaces"
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in ("http", "https"):
-        return f'"{url}" must start with unix:, http:// or https://'
+        return f'"{url}" must start with unix:, http:// or https://, or be {BUILTIN_ENCODER}'
     authority = rest.partition("/")[0]
     if "@" in authority:
         return "credentials do not belong in a URL; it is shown in logs and on pages"

@@ -164,6 +164,8 @@ def test_ten_thousand_levels_are_refused_within_ten_milliseconds(stack: Stack) -
         assert best_s < 0.010, name
 
 
+HTTPS_IMAGE = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+
 FIELDS: list[tuple[str, dict[str, Any], str | None]] = [
     ("api_base", {"api_base": "http://169.254.169.254"}, "api_base"),
     ("base_url", {"base_url": "http://127.0.0.1"}, "base_url"),
@@ -221,13 +223,36 @@ def test_a_bad_field_gets_400_that_names_it(stack: Stack, fields: dict[str, Any]
     assert len(reply.body) < 1000
 
 
-def test_unknown_fields_pass_the_gateway(stack: Stack) -> None:
-    # The documented mode: what the gateway does not know is the deployment's to decide, by name.
-    reply = send_raw(stack.url, request(chat(x_unknown_field=1)))
-    assert reply.status in (200, 400)
-    if reply.status == 400:
-        assert reply.error["param"] == "x_unknown_field"
-        assert "x-penstock-error-code" not in reply.headers
+def test_unknown_fields_pass_the_gateway_and_mean_nothing_to_the_engine(stack: Stack) -> None:
+    message = {"role": "user", "content": [{"type": "text", "text": "hi", "x_part": 1}], "x_message": [None]}
+    tool = {"type": "function", "function": {"name": "f", "x_function": 1}, "x_tool": 1}
+    document = chat(x_unknown_field={"a": 1}, messages=[message], tools=[tool], tool_choice="none")
+    assert send_raw(stack.url, request(document)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"guided_json": {"type": "object"}}, "guided_json"),
+        ({"modalities": ["audio"]}, "modalities"),
+        ({"chat_template_kwargs": {"no_such_variable": True}}, "chat_template_kwargs.no_such_variable"),
+        ({"messages": [{"role": "user", "content": [HTTPS_IMAGE]}]}, "messages[0].content[0].type"),
+    ],
+)
+def test_what_would_change_the_answer_is_refused_by_name(stack: Stack, fields: dict[str, Any], param: str) -> None:
+    reply = send_raw(stack.url, request(chat(**fields)))
+    assert_error(reply, 400, "unsupported_parameter")
+    assert reply.error["param"] == param
+    assert reply.error["message"].startswith(f"`{param}` ")
+    assert "x-penstock-error-code" not in reply.headers, "the deployment decided"
+
+
+@pytest.mark.parametrize("url", ["http://169.254.169.254/", "http://[::1]/", "file:///etc/passwd", "gopher://a"])
+def test_an_image_at_another_address_is_refused_by_the_gateway(stack: Stack, url: str) -> None:
+    part = {"type": "image_url", "image_url": {"url": url}}
+    reply = send_raw(stack.url, request(chat(messages=[{"role": "user", "content": [part]}])))
+    assert_error(reply, 400, "invalid_value")
+    assert reply.error["param"] == "messages[0].content[0].image_url.url"
 
 
 def test_a_prompt_no_candidate_can_hold_is_refused(stack: Stack) -> None:

@@ -27,6 +27,8 @@ PUBLIC_GETS = {
 LATER = ("/v1/responses", "/v1/messages", "/v1/messages/count_tokens", "/v1/completions", "/v1/embeddings")
 ADMIN_ONLY = ("/metrics", "/openapi.json")
 ENGINE_GETS = ("/v1/models", "/livez", "/readyz", "/metrics")
+UNCACHED = {"cache-control": "no-cache"}
+"""For tests of what a deployment answers; the shipped policy caches."""
 CHAT_HEADERS = {
     "x-request-id": r"req_[0-9a-f]{24}",
     "x-penstock-cache": "hit-exact|hit-semantic|miss|bypass",
@@ -129,7 +131,7 @@ def test_an_engine_alone_serves_its_endpoints(stack: Stack, name: str) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_chat_answers_carry_every_header_of_the_table(public: httpx.Client, stream: bool) -> None:
-    response = public.post("/v1/chat/completions", json=chat(stream=stream))
+    response = public.post("/v1/chat/completions", json=chat(stream=stream), headers=UNCACHED)
     assert response.status_code == 200
     for name, pattern in CHAT_HEADERS.items():
         assert re.fullmatch(pattern, response.headers[name]), (name, response.headers[name])
@@ -173,7 +175,8 @@ def test_a_shed_carries_when_and_why(public: httpx.Client) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_full_timing_comes_last_with_the_gateways_and_the_engines_stages(public: httpx.Client, stream: bool) -> None:
-    response = public.post("/v1/chat/completions", json=chat(stream=stream), headers={"x-penstock-timing": "full"})
+    headers = {"x-penstock-timing": "full", **UNCACHED}
+    response = public.post("/v1/chat/completions", json=chat(stream=stream), headers=headers)
     *before, last = events(response.text) if stream else [response.json()]
     timing = last["penstock"]["timing"]
     assert timing["gateway"].keys() == STAGES

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Mapping
+from typing import get_args
 from urllib.parse import urlsplit
 
 import httpx
@@ -12,6 +13,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.embedding.embedder import EmbedResult
 from tests.e2e.conftest import Stack
 from tests.e2e.engine import engine_client
 from tests.e2e.raw import chat, request, send_raw
@@ -82,12 +84,12 @@ _ENDS = {"completed", "cached", "shed", "rejected", "cancelled", "upstream_faile
 _STAGES = {"read", "admit", "trim", "embed", "cache", "route", "queue", "connect", "upstream_first_byte", "relay"}
 GATEWAY_VALUES: dict[str, set[str]] = {
     "route": {"", "auto", "implied-direct"},
-    "deployment": {"", "small", "large"},
+    "deployment": {"", "small", "large", "cache"},
     "outcome": _ENDS,
     "stage": _STAGES,
     "prompt_bucket": _BUCKETS,
     "cache": {"hit_exact", "hit_semantic", "miss", "bypass"},
-    "result": {"hit_exact", "hit_semantic", "miss", "bypass"},
+    "result": {"hit_exact", "hit_semantic", "miss", "bypass", *get_args(EmbedResult)},
     "lane": {"", "interactive", "interactive-long", "batch"},
     "tenant": {"other"},
     "place": {"queued", "connecting", "prefill", "decode"},

@@ -48,7 +48,10 @@ def test_stream_gives_the_same_text_as_the_plain_answer(client: openai.OpenAI) -
     assert text == plain.choices[0].message.content
     assert chunks[0].choices[0].delta.role == "assistant"
     assert chunks[-1].choices == []
-    assert chunks[-1].usage == plain.usage
+    streamed, usage = chunks[-1].usage, plain.usage
+    assert streamed is not None
+    assert usage is not None
+    assert (streamed.prompt_tokens, streamed.completion_tokens) == (usage.prompt_tokens, usage.completion_tokens)
     assert len({chunk.id for chunk in chunks}) == 1
 
 

@@ -25,9 +25,10 @@ SETTLE_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnginePrompt:
-    """Prompt of a request with its lane, deadline and cache salt."""
+    """Prompts of a request, most often one, with their lane, deadline and cache salt."""
 
-    token_ids: list[int]
+    prompts: list[list[int]]
+    """Token ids of each prompt; all have the same number of choices, those of the first one first."""
     lane: Lane
     cache_salt: bytes
     deadline_s: float | None
@@ -37,6 +38,11 @@ class EnginePrompt:
     grammar: Grammar | None = None
     is_patient: bool = False
     """True if the client needs no token before the last one."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all prompts."""
+        return sum(map(len, self.prompts))
 
 
 @dataclass(slots=True)
@@ -68,6 +74,8 @@ class Generation:
         self.first_token_at: float | None = None
         self._link = link
         self._params = list(params)
+        self._num_each = len(choices) // len(prompt.prompts)
+        """Choices of each prompt."""
         self._metrics = metrics
         self._clock = clock
         self._mailbox = Mailbox()
@@ -82,22 +90,32 @@ class Generation:
             ApiError: The core cannot take them, or not within the deadline (503).
         """
         left_s = self._left_s()
-        seq_ids = self._link.add(
-            self._mailbox,
-            self.prompt.token_ids,
-            self._params,
-            lane=self.prompt.lane,
-            cache_salt=self.prompt.cache_salt,
-            deadline_s=left_s,
-            grammar=None if self.prompt.grammar is None else self.prompt.grammar.source,
-            is_patient=self.prompt.is_patient,
-        )
+        seq_ids: list[int] = []
+        try:
+            for place, token_ids in enumerate(self.prompt.prompts):
+                seq_ids += self._add(token_ids, place, left_s)
+        except ApiError:
+            self._link.abort(seq_ids)
+            raise
         self._by_seq_id = dict(zip(seq_ids, self.choices, strict=True))
         self._paces = {seq_id: _Pace() for seq_id in seq_ids}
         if left_s is not None:
             # The core checks deadlines only between steps, and a step may be long.
             self._deadline = asyncio.get_running_loop().call_later(left_s, self._expire)
         return self
+
+    def _add(self, token_ids: list[int], place: int, left_s: float | None) -> list[int]:
+        """Start the sequences of one prompt; return their ids."""
+        return self._link.add(
+            self._mailbox,
+            token_ids,
+            self._params[place * self._num_each : (place + 1) * self._num_each],
+            lane=self.prompt.lane,
+            cache_salt=self.prompt.cache_salt,
+            deadline_s=left_s,
+            grammar=None if self.prompt.grammar is None else self.prompt.grammar.source,
+            is_patient=self.prompt.is_patient,
+        )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -123,8 +141,8 @@ class Generation:
     @property
     def num_cached_tokens(self) -> int:
         """Prompt tokens found in the prefix cache."""
-        stages = self.choices[0].stages
-        return stages.num_cached_tokens if stages is not None else 0
+        firsts = self.choices[:: self._num_each]
+        return sum(choice.stages.num_cached_tokens for choice in firsts if choice.stages is not None)
 
     def cancel(self) -> None:
         """Free the core and end `next` with RequestAbandoned, because the client has disconnected."""

@@ -24,7 +24,8 @@ from engine.frontend.request.errors import (
     unsupported,
 )
 from engine.frontend.request.headers import RequestOptions
-from engine.frontend.request.requests import ChatBody, CompletionRequest, template_options
+from engine.frontend.request.requests import ChatBody, CompletionRequest
+from engine.frontend.request.template_options import template_options
 from engine.frontend.request.tools import ToolUse
 from engine.frontend.text.chat_template import ChatTemplate, Segment
 from engine.frontend.text.choice import Choice
@@ -34,7 +35,7 @@ from engine.frontend.text.tokenizer import Tokenizer
 from engine.frontend.tools.grammar import Grammar, make_grammar
 from engine.frontend.tools.tool_format import ToolFormat
 from engine.frontend.tools.tool_parser import ToolParser
-from engine.protocol import Ready
+from engine.protocol import Ready, SamplingParams
 
 _T = TypeVar("_T")
 _Result = TypeVar("_Result")
@@ -121,21 +122,23 @@ class EngineService:
         started_at = self.clock()
         token_ids = await self.tokenize_chat(request)
         grammar = make_grammar(request.response_format, request.tool_use, self._tool_format)
-        return self._generation(request, token_ids, options, received_at, self.clock() - started_at, grammar)
+        return self._generation(request, [token_ids], options, received_at, self.clock() - started_at, grammar)
 
     async def complete(self, request: CompletionRequest, options: RequestOptions, received_at: float) -> Generation:
-        """Return a generation, not started yet, that continues a raw prompt.
+        """Return a generation, not started yet, that continues raw prompts.
 
         Raises:
             ApiError: The engine cannot serve, or the request is wrong.
         """
         started_at = self.clock()
-        if isinstance(request.prompt, str):
-            token_ids = await self.tokenize_text(request.prompt)
-        else:
-            token_ids = request.prompt
-            self._check_tokens(token_ids, self._ready(), "prompt")
-        return self._generation(request, token_ids, options, received_at, self.clock() - started_at)
+        prompts = [await self._tokenize_prompt(prompt) for prompt in request.prompts]
+        return self._generation(request, prompts, options, received_at, self.clock() - started_at)
+
+    async def _tokenize_prompt(self, prompt: str | list[int]) -> list[int]:
+        if isinstance(prompt, str):
+            return await self.tokenize_text(prompt)
+        self._check_tokens(prompt, self._ready(), "prompt")
+        return prompt
 
     async def tokenize_chat(self, request: ChatBody) -> list[int]:
         """Return the tokens of a conversation, rendered with the chat template.
@@ -204,9 +207,9 @@ class EngineService:
             raise ApiError(400, message, param="messages", code="unsupported_parameter")
         try:
             tools = request.tool_use.tools if request.tool_use is not None else ()
-            segments: list[Segment] = self._template.segments(
-                request.messages, [tool.as_json() for tool in tools], template_options(request, self._template.options)
-            )
+            options = template_options(request.chat_template_kwargs, request.reasoning_effort, self._template.options)
+            shown = [tool.as_json() for tool in tools]
+            segments: list[Segment] = self._template.segments(request.messages, shown, options)
         except TemplateError as error:
             message = f"`messages` must suit the model's chat template, which refused them: {error}."
             raise invalid_value("messages", message) from error
@@ -218,26 +221,17 @@ class EngineService:
     def _generation(
         self,
         request: ChatBody | CompletionRequest,
-        token_ids: list[int],
+        prompts: list[list[int]],
         options: RequestOptions,
         received_at: float,
         tokenize_s: float,
         grammar: Grammar | None = None,
     ) -> Generation:
-        ready = self._ready()
-        param = "messages" if isinstance(request, ChatBody) else "prompt"
-        max_tokens = choose_max_tokens(len(token_ids), request.output_limit, ready.max_model_len, param)
-        params = sampling_params(
-            request,
-            ready,
-            max_tokens=max_tokens,
-            num_top_logprobs=request.num_top_logprobs,
-            stop_token_ids=self.tokenizer.stop_token_ids,
-            draw_seed=self._draw_seed,
-        )
+        params = [param for token_ids in prompts for param in self._params(request, len(token_ids))]
+        longest = max(map(len, prompts))
         prompt = EnginePrompt(
-            token_ids=token_ids,
-            lane=options.lane(len(token_ids)),
+            prompts=prompts,
+            lane=options.lane(longest),
             cache_salt=options.cache_salt,
             deadline_s=options.deadline_s,
             received_at=received_at,
@@ -248,9 +242,22 @@ class EngineService:
         )
         stop_token_ids = frozenset() if request.ignore_eos else self.tokenizer.stop_token_ids
         use = request.tool_use if isinstance(request, ChatBody) else None
-        choices = [self._choice(index, request.stops, stop_token_ids, use) for index in range(request.num_choices)]
-        metrics = self.metrics.for_request(len(token_ids), prompt.lane)
+        choices = [self._choice(index, request.stops, stop_token_ids, use) for index in range(len(params))]
+        metrics = self.metrics.for_request(longest, prompt.lane)
         return Generation(self.link, prompt, params, choices, metrics, self.clock)
+
+    def _params(self, request: ChatBody | CompletionRequest, num_tokens: int) -> list[SamplingParams]:
+        """Return the sampling parameters of each choice of a prompt."""
+        ready = self._ready()
+        param = "messages" if isinstance(request, ChatBody) else "prompt"
+        return sampling_params(
+            request,
+            ready,
+            max_tokens=choose_max_tokens(num_tokens, request.output_limit, ready.max_model_len, param),
+            num_top_logprobs=request.num_top_logprobs,
+            stop_token_ids=self.tokenizer.stop_token_ids,
+            draw_seed=self._draw_seed,
+        )
 
     def _choice(self, index: int, stops: Sequence[str], stop_token_ids: frozenset[int], use: ToolUse | None) -> Choice:
         token_bytes = self.tokenizer.token_bytes

@@ -131,7 +131,7 @@ class Relay:
 
     def _usage(self) -> TokenUsage:
         return TokenUsage(
-            prompt_tokens=len(self._generation.prompt.token_ids),
+            prompt_tokens=self._generation.prompt.num_tokens,
             completion_tokens=sum(choice.num_tokens for choice in self._generation.choices),
             cached_tokens=self._generation.num_cached_tokens,
         )

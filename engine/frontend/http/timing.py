@@ -21,7 +21,7 @@ def timing_report(generation: Generation, now: float) -> dict[str, Any]:
         "total_ms": _ms(now - prompt.received_at),
         "detokenize_ms": _ms(generation.detokenize_s),
         "lane": prompt.lane,
-        "prompt_tokens": len(prompt.token_ids),
+        "prompt_tokens": prompt.num_tokens,
         "cached_tokens": generation.num_cached_tokens,
         "choices": [_choice(choice) for choice in generation.choices],
     }

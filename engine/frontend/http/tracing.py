@@ -103,7 +103,7 @@ class Tracer:
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": "penstock",
             "gen_ai.request.model": self._config.model_name,
-            "gen_ai.usage.input_tokens": len(prompt.token_ids),
+            "gen_ai.usage.input_tokens": prompt.num_tokens,
             "gen_ai.usage.output_tokens": sum(choice.num_tokens for choice in generation.choices),
             "penstock.lane": prompt.lane,
             "penstock.cached_tokens": generation.num_cached_tokens,

@@ -12,17 +12,20 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 
 from engine.config import FrontConfig
-from engine.frontend.fields.faults import FieldRefusal, field_refusal, lonely_field, missing_field, unserved_field
+from engine.frontend.fields.faults import field_refusal, lonely_field, missing_field, unserved_field
 from engine.frontend.fields.table import KNOWN_FIELDS, KnownField, bounds, key_bounds
 from engine.frontend.request.absent import without_absent
 from engine.frontend.request.errors import ApiError, invalid_value, unsupported, wrong_request
 from engine.frontend.request.history import modern_history
 from engine.frontend.request.response_format import ResponseFormat, check_response_format
 from engine.frontend.request.strict_json import parse_object
+from engine.frontend.request.template_options import check_options
 from engine.frontend.request.tools import Tool, ToolCall, ToolUse, check_tools, choose_tools
-from engine.frontend.request.unserved import MAX_OPTION_CHARS, refuse_privileged, refuse_unserved
+from engine.frontend.request.unserved import refuse_privileged, refuse_unserved
 
 MAX_SERVED_TOP_LOGPROBS: Final = KNOWN_FIELDS["top_logprobs"].most or 0
+MAX_PROMPTS: Final = 64
+"""Prompts of one completion request."""
 
 StopString = Annotated[str, bounds("stop[]")]
 TokenId = Annotated[str, key_bounds("logit_bias")]
@@ -157,11 +160,18 @@ class ChatBody(SamplingFields, frozen=True, kw_only=True):
 
 
 class CompletionRequest(SamplingFields, frozen=True, kw_only=True):
-    """Body of `POST /v1/completions`: one prompt as text or as token ids."""
+    """Body of `POST /v1/completions`: a prompt as text or as token ids, or a list of either."""
 
     prompt: str | list[Any]
     logprobs: Annotated[int, bounds("top_logprobs")] | None = None
     best_of: int | None = None
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """Prompts in the client's order; the request must have passed `parse_completion`."""
+        if isinstance(self.prompt, str) or isinstance(self.prompt[0], int):
+            return [self.prompt]
+        return self.prompt
 
     @property
     def output_limit(self) -> int | None:
@@ -189,7 +199,7 @@ def parse_chat(body: bytes, config: FrontConfig) -> ChatBody:
         raise wrong_request(lonely_field("top_logprobs", "logprobs"))
     _check_limit("top_logprobs", request.top_logprobs, min(config.max_top_logprobs, MAX_SERVED_TOP_LOGPROBS), 0)
     _check_turns(request.messages)
-    _check_options(request.chat_template_kwargs or {})
+    check_options(request.chat_template_kwargs or {})
     return request
 
 
@@ -251,37 +261,6 @@ def _check_limit(name: str, value: int | None, most: int, least: int) -> None:
         raise invalid_value(name, f"`{name}` must be between {least} and {most}; got {value}.")
 
 
-def _check_options(options: dict[str, Any]) -> None:
-    for name, value in options.items():
-        if not (isinstance(value, int | float) or (isinstance(value, str) and len(value) <= MAX_OPTION_CHARS)):
-            where = f"chat_template_kwargs.{name[:64]}"
-            raise invalid_value(
-                where, f"`{where}` must be true, false, a number or a string of at most {MAX_OPTION_CHARS} characters."
-            )
-
-
-def template_options(request: ChatBody, known: frozenset[str]) -> dict[str, Any]:
-    """Return the variables that a request hands to the chat template.
-
-    Args:
-        request: The request.
-        known: Variables that the template reads.
-
-    Raises:
-        ApiError: The template does not read one of `chat_template_kwargs` (400).
-    """
-    options = dict(request.chat_template_kwargs or {})
-    for name in sorted(options.keys() - known):
-        where = f"chat_template_kwargs.{name[:64]}"
-        read = ", ".join(sorted(known)) or "none"
-        message = f"`{where}` is not a variable that the model's chat template reads; it reads {read}."
-        raise unsupported(FieldRefusal(where, message))
-    effort = request.reasoning_effort
-    if "reasoning_effort" in known and isinstance(effort, str) and len(effort) <= MAX_OPTION_CHARS:
-        options.setdefault("reasoning_effort", effort)
-    return options
-
-
 def _check_turns(messages: list[Message]) -> None:
     """Check the members that a message needs for its role."""
     for i, message in enumerate(messages):
@@ -295,18 +274,27 @@ def _check_turns(messages: list[Message]) -> None:
             raise wrong_request(missing_field(f"{place}.tool_call_id"))
 
 
-_LIST_OF_PROMPTS: Final = KnownField(
-    type="list", gateway="passes", engine="refuses", because="send one prompt a request, not a list of them"
-)
-
-
 def _check_prompt(prompt: str | list[Any]) -> None:
     if not prompt:
         raise invalid_value("prompt", "`prompt` must have at least one character or token.")
     if isinstance(prompt, str):
         return
-    if all(isinstance(item, str | list) for item in prompt):
-        raise unsupported(unserved_field("prompt", _LIST_OF_PROMPTS))
-    for i, token in enumerate(prompt):
+    if not isinstance(prompt[0], str | list):
+        _check_tokens("prompt", prompt)
+        return
+    if len(prompt) > MAX_PROMPTS:
+        raise invalid_value("prompt", f"`prompt` must have at most {MAX_PROMPTS} prompts; got {len(prompt)}.")
+    for i, item in enumerate(prompt):
+        place = f"prompt[{i}]"
+        if type(item) is not type(prompt[0]):
+            raise invalid_value(place, f"`{place}` must be of the same kind as the first prompt.")
+        if not item:
+            raise invalid_value(place, f"`{place}` must have at least one character or token.")
+        if isinstance(item, list):
+            _check_tokens(place, item)
+
+
+def _check_tokens(place: str, tokens: list[Any]) -> None:
+    for i, token in enumerate(tokens):
         if type(token) is not int or not 0 <= token < 2**31:
-            raise invalid_value(f"prompt[{i}]", f"`prompt[{i}]` must be a token id; got {str(token)[:40]}.")
+            raise invalid_value(f"{place}[{i}]", f"`{place}[{i}]` must be a token id; got {str(token)[:40]}.")

@@ -8,8 +8,6 @@ from engine.frontend.fields.faults import privileged_field, unserved_field, unse
 from engine.frontend.fields.table import KNOWN_FIELDS, PRIVILEGED
 from engine.frontend.request.errors import unsupported
 
-MAX_OPTION_CHARS: Final = 256
-"""Longest string that a request may hand to the chat template."""
 _UNSERVED: Final = frozenset(
     path for path, row in KNOWN_FIELDS.items() if row.engine == "refuses" and path.isidentifier()
 )

@@ -8,7 +8,9 @@ from typing import Final
 
 from gateway.cache.exact.cache_lookup import MAX_STORED_BYTES
 from gateway.cache.exact.shared_answer import SharedAnswer
-from gateway.completion.assembly import completion_of_stream, is_whole
+from gateway.chat.operation import CHAT, Operation
+from gateway.completion.answers import is_whole
+from gateway.completion.assembly import completion_of_stream
 
 MAX_READ_HERE_BYTES: Final = 16 * 1024
 """Longer responses are assembled on a thread: their events are decoded, which takes a millisecond by then."""
@@ -23,11 +25,14 @@ def _always(num_bytes: int) -> bool:
 class Capture:
     """A copy fed by the relay; `completion` is for a response that has ended well."""
 
-    __slots__ = ("_body", "_counted_bytes", "_has_room", "_num_bytes", "_pieces", "_shared")
+    __slots__ = ("_body", "_counted_bytes", "_has_room", "_num_bytes", "_operation", "_pieces", "_shared")
 
-    def __init__(self, shared: SharedAnswer | None, has_room: Callable[[int], bool] = _always) -> None:
+    def __init__(
+        self, shared: SharedAnswer | None, has_room: Callable[[int], bool] = _always, operation: Operation = CHAT
+    ) -> None:
         """Start a copy; `has_room` reserves so many bytes of memory, or returns False: then nothing is stored."""
         self._shared = shared
+        self._operation = operation
         self._has_room = has_room
         self._counted_bytes = UNCOUNTED_BYTES
         self._pieces: list[bytes] = []
@@ -59,10 +64,11 @@ class Capture:
     def completion(self) -> bytes | None:
         """Return the whole completion as JSON, or None when it is too long or not whole."""
         if self._body is not None:
-            return self._body if len(self._body) <= MAX_STORED_BYTES and is_whole(self._body) else None
+            is_stored = len(self._body) <= MAX_STORED_BYTES and is_whole(self._body, self._operation)
+            return self._body if is_stored else None
         if self._num_bytes > MAX_STORED_BYTES:
             return None
-        return completion_of_stream(b"".join(self._pieces))
+        return completion_of_stream(b"".join(self._pieces), self._operation)
 
     async def completed(self) -> bytes | None:
         """Return what `completion` does, computed on a thread where that takes long."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.cache.similarity.standalone import is_standalone
+from gateway.chat.operation import CHAT
 from gateway.chat.request import ChatRequest
 from gateway.chat.schema import CONTENT_BLOCKS, ChatTextPart, UserMessage
 from gateway.util.ordered_json import WIDE, encode_narrow, encode_ordered
@@ -54,8 +55,15 @@ class Outline:
         """Digest a request's content. Raises OverflowError or TypeError for a number that JSON cannot carry exactly."""
         document = request.document
         shaping = {name: value for name, value in document.items() if name not in SHAPELESS and value is not None}
-        messages: list[Any] = shaping.pop("messages")
         encode = self._encode = encode_narrow if request.raw.count(b":") <= WIDE else encode_ordered
+        self.instructions: bytes | None = None
+        """The digest of the instructing messages; None until `stand_alone` finds a text that stands alone."""
+        if request.operation is not CHAT:
+            self.text = None
+            self.shaping = self.around = encode(shaping)
+            self.frame, self.last = _digest(request.operation.path, self.shaping), b""
+            return
+        messages: list[Any] = shaping.pop("messages")
         self.text = last_user_text(request)
         self.shaping = encode(shaping)
         self.frame = _digest(self.shaping, encode(messages[:-1]))
@@ -66,8 +74,6 @@ class Outline:
             self.last = _digest(self.around, content.encode())  # escaping holds the interpreter's lock too long
         else:
             self.last = _digest(encode(messages[-1]))
-        self.instructions: bytes | None = None
-        """The digest of the instructing messages; None until `stand_alone` finds a text that stands alone."""
 
     def stand_alone(self, request: ChatRequest) -> bytes | None:
         """Return the digest of a context without history, or None where the last text may depend on history."""

@@ -148,8 +148,8 @@ def _values(
     if not cases:
         return
     yield '      case "$previous" in'
-    for names, effect in cases:
-        yield f"        {pattern.format('|'.join(names))} {effect} ;;"
+    for spellings, effect in cases:
+        yield f"        {pattern.format('|'.join(spellings))} {effect} ;;"
     yield "      esac"
 
 

@@ -32,6 +32,7 @@ DOCUMENT: Final = "document"
 """Member of a file part: the members of the document block besides its source."""
 _T = TypeVar("_T")
 _PDF: Final = "application/pdf"
+_NOTHING: Final[Block] = {}
 _UNSERVED_SOURCES: Final = frozenset({"file"})
 _MEMBERS: Final = {
     "text": frozenset({"type", "text"}),
@@ -253,6 +254,8 @@ def _content(texts: list[Block]) -> str | list[Block] | None:
 
 def _rest(block: Block, kind: str) -> Block:
     known = _MEMBERS[kind]
+    if block.keys() <= known:
+        return _NOTHING
     return {name: value for name, value in block.items() if name not in known and value not in (None, [], {})}
 
 

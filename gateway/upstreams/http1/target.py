@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import SplitResult, urlsplit
 
-Scheme = Literal["http", "https", "unix"]
+Scheme = Literal["http", "https", "unix", "builtin"]
 
 _SUFFIX = ".sock"
+_BUILTIN = "builtin:"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _MAX_SOCKET_PATH_BYTES = 107  # sun_path holds 108 with its final NUL (unix(7))
 
@@ -24,7 +25,7 @@ class Target:
 
     scheme: Scheme
     host: str
-    """Name or address; `localhost` for a Unix socket."""
+    """Name or address; `localhost` for a Unix socket, and the application's name for `builtin:`."""
     port: int = 0
     """Port; 0 for a Unix socket."""
     socket_path: str | None = None
@@ -33,7 +34,7 @@ class Target:
 
     @classmethod
     def parse(cls, url: str) -> Target:
-        """Parse `http://host:port/base`, `https://host`, `unix:/path.sock` or `unix:/path.sock:/base`.
+        """Parse `http://host:port/base`, `https://host`, `unix:/path.sock`, `unix:/path.sock:/base` or `builtin:name`.
 
         A socket's path is taken literally, without percent-encoding.
 
@@ -42,6 +43,8 @@ class Target:
         """
         if url.startswith("unix:"):
             return cls._parse_unix(url)
+        if url.startswith(_BUILTIN):
+            return cls(scheme="builtin", host=url.removeprefix(_BUILTIN))
         if not _is_printable(url):
             raise TargetError(f"{url!r}: expected printable ASCII without spaces")
         parts = urlsplit(url)
@@ -88,9 +91,14 @@ class Target:
         return self.scheme == "https"
 
     @property
+    def is_builtin(self) -> bool:
+        """True if the server is an application in this process."""
+        return self.scheme == "builtin"
+
+    @property
     def authority(self) -> str:
         """Value of the `host` header."""
-        if self.socket_path is not None:
+        if self.socket_path is not None or self.is_builtin:
             return self.host
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
@@ -98,6 +106,8 @@ class Target:
     def __str__(self) -> str:
         if self.socket_path is not None:
             return f"unix:{self.socket_path}" + (f":{self.base_path}" if self.base_path else "")
+        if self.is_builtin:
+            return f"{_BUILTIN}{self.host}"
         return f"{self.scheme}://{self.authority}{self.base_path}"
 
 

@@ -46,7 +46,7 @@ def parsed(*contents: Any) -> ChatRequest:
     ],
 )
 def test_what_no_tokenizer_makes_short_enough_is_refused(contents: tuple[Any, ...]) -> None:
-    with pytest.raises(InvalidRequest, match="more than the 10 ") as caught:
+    with pytest.raises(InvalidRequest, match="largest context here, 10 tokens") as caught:
         refuse_hopeless(parsed(*contents), CONTEXT)
     assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "messages")
 
@@ -171,7 +171,7 @@ HOPELESS: dict[str, Callable[[int], str]] = {
 def test_a_prompt_of_many_contexts_is_refused(make: Callable[[int], str], context: int) -> None:
     """Bad input row 29."""
     request = parsed("What is this?", make(context))
-    with pytest.raises(InvalidRequest, match=f"more than the {context} ") as caught:
+    with pytest.raises(InvalidRequest, match=f"largest context here, {context} tokens") as caught:
         refuse_hopeless(request, context)
     assert caught.value.code == "context_length_exceeded"
 

@@ -36,13 +36,14 @@ def test_every_reference_leads_somewhere() -> None:
 
 def test_every_operation_documents_its_errors_with_the_envelope() -> None:
     for path, operations in DOCUMENT["paths"].items():
+        envelope = "/MessageErrorEnvelope" if path.startswith("/v1/messages") else "/ErrorEnvelope"
         for method, operation in operations.items():
             if method == "parameters":
                 continue
             for status, response in operation["responses"].items():
                 assert "x-request-id" in response["headers"], (path, status)
                 if status != "200":
-                    assert response["content"]["application/json"]["schema"]["$ref"].endswith("/ErrorEnvelope")
+                    assert response["content"]["application/json"]["schema"]["$ref"].endswith(envelope)
     assert {"400", "401", "403", "404", "413", "415", "429", "502", "503", "504"} <= set(
         DOCUMENT["paths"]["/v1/chat/completions"]["post"]["responses"]
     )

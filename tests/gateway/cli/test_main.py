@@ -286,3 +286,40 @@ def test_no_two_keys_are_the_same(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_key_for_a_tenant_that_cannot_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["keys", "new", "--tenant", "Big Co"]) == 2
     assert "--tenant: expected a-z" in capsys.readouterr().err
+
+
+# output
+
+
+def penstock(arguments: str, redirection: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a shell of its own, with its output redirected."""
+    command = f"set -o pipefail; {sys.executable} -m gateway {arguments} {redirection}"
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
+    return subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, timeout=60, env=environment, check=False
+    )
+
+
+@pytest.mark.parametrize("arguments", ["", "policy schema", "completion bash"])
+def test_a_reader_that_has_seen_enough_is_no_error_to_talk_about(arguments: str) -> None:
+    assert penstock(arguments, "| true").stderr == ""
+
+
+def test_a_full_disk_is_one_line() -> None:
+    done = penstock("policy schema", "> /dev/full")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "penstock: the output cannot be written (No space left on device)\n",
+    )
+
+
+def test_a_closed_output_is_no_failure() -> None:
+    done = penstock("policy schema", ">&-")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_help_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert cli.main([]) == 0
+    commands = capsys.readouterr().out.partition("commands:")[2].partition("begin with")[0]
+    assert max(map(len, commands.splitlines())) <= 40

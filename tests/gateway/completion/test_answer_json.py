@@ -15,7 +15,8 @@ from gateway.cache.exact.quarantine import digest_of
 from gateway.chat.strict_json import LONG_BYTES
 from gateway.completion.answer_end import end_of_plain, merge_timing, usage_of
 from gateway.completion.answer_json import document_of
-from gateway.completion.assembly import assembled, completion_of_stream, is_whole
+from gateway.completion.answers import is_whole
+from gateway.completion.assembly import assembled, completion_of_stream
 from gateway.completion.replay import as_event_stream
 from gateway.completion.stream_outcome import end_of_stream
 from gateway.forwarding.error_mapping import enveloped

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.completion.assembly import assembled, completion_of_stream, is_whole
+from gateway.completion.answers import is_whole
+from gateway.completion.assembly import assembled, completion_of_stream
 from gateway.completion.replay import as_event_stream
 
 COMPLETION: dict[str, Any] = {

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from gateway.embedding.model_files import ModelFiles
-from gateway.embedding.onnx_encoder import MAX_TOKENS, OnnxEncoder
+from gateway.embedding.onnx_encoder import OnnxEncoder
 
 TEXTS = (
     "How do I reset my password?",
@@ -27,7 +27,7 @@ TEXTS = (
 def expected(model_files: ModelFiles) -> NDArray[np.float32]:
     """The same weights in sentence-transformers, on torch: its BERT, its tokens, its pooling, text by text."""
     oracle = SentenceTransformer(str(model_files.weights.parent), device="cpu")
-    oracle.max_seq_length = MAX_TOKENS
+    oracle.max_seq_length = model_files.max_tokens
     return np.concatenate([oracle.encode([text], show_progress_bar=False) for text in TEXTS])
 
 

@@ -89,7 +89,7 @@ def chat_error(error: dict[str, Any]) -> dict[str, Any]:
     return {"message": message, "type": kind, "param": None, "code": code}
 
 
-def envelope_of(body: bytes) -> bytes:
+def chat_envelope(body: bytes) -> bytes:
     """Return an error of the Messages API in the envelope of chat completions; other bodies stay as they are."""
     document = document_of(body)
     error = document.get("error") if isinstance(document, dict) else None

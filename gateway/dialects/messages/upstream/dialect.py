@@ -9,7 +9,7 @@ from gateway.chat.json_members import without_members
 from gateway.chat.operation import CHAT, Operation
 from gateway.chat.request import ChatRequest
 from gateway.dialects.messages.projection import BETAS
-from gateway.dialects.messages.upstream.answer import completion_of, envelope_of
+from gateway.dialects.messages.upstream.answer import chat_envelope, completion_of
 from gateway.dialects.messages.upstream.events import MessageEvents
 from gateway.dialects.messages.upstream.request import messages_body
 from gateway.http.asgi import Header
@@ -63,7 +63,7 @@ class AnthropicDialect:
 
     def refusal(self, status: int, body: bytes) -> bytes:
         """Return an error in the envelope of chat completions."""
-        return envelope_of(body)
+        return chat_envelope(body)
 
 
 def _own_credential(header: Header) -> Header:

@@ -94,9 +94,9 @@ async def test_a_request_is_refused_before_the_core_is_ready_and_while_it_drains
 async def test_a_raw_prompt_of_token_ids_is_taken_as_it_is_within_the_vocabulary(service: EngineService) -> None:
     service.link.received(READY)
     generation = await service.complete(completion([5, 399], n=2), OPTIONS, 0.0)
-    assert generation.prompt.token_ids == [5, 399]
+    assert generation.prompt.prompts == [[5, 399]]
     assert len(generation.choices) == 2
-    with pytest.raises(ApiError, match="token 400 is not in the vocabulary"):
+    with pytest.raises(ApiError, match="must have tokens of the vocabulary; got 400"):
         await service.complete(completion([5, 400]), OPTIONS, 0.0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import Iterator
 
@@ -127,3 +128,17 @@ async def test_a_client_that_reads_nothing_is_given_up(start_front: StartFront) 
             await asyncio.sleep(0.005)
         assert (await aborted).seq_ids == [add.seq_id]
         client.reset()
+
+
+async def test_every_event_carries_the_usage_so_far_where_the_client_wants_it(running: Running) -> None:
+    core = await running.core()
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    fields = chat(stream=True, stream_options=options)
+    request = asyncio.create_task(running.client.post("http://test/v1/chat/completions", json=fields))
+    add = await core.next_add()
+    core.emit(add.seq_id, running.ids("hello"), "length")
+    lines = (await request).text.splitlines()
+    usages = [json.loads(line[6:])["usage"] for line in lines if line.startswith("data: {")]
+    assert len(usages) >= 3
+    assert {usage["prompt_tokens"] for usage in usages} == {len(add.prompt_token_ids)}
+    assert usages[-1]["completion_tokens"] == len(running.ids("hello"))

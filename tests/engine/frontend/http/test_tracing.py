@@ -38,7 +38,7 @@ def tracer(url: str = "http://127.0.0.1:9/v1/traces") -> Tracer:
 def generation(*stages: StageTimes | None) -> Generation:
     """Finished, with a choice for each record of stages."""
     choices = [SimpleNamespace(index=i, num_tokens=5, stages=found) for i, found in enumerate(stages)]
-    prompt = SimpleNamespace(token_ids=[1] * 32, lane="interactive", received_at=10.0, tokenize_s=0.05)
+    prompt = SimpleNamespace(num_tokens=32, lane="interactive", received_at=10.0, tokenize_s=0.05)
     made = SimpleNamespace(prompt=prompt, choices=choices, num_cached_tokens=16, detokenize_s=0.001)
     return cast(Generation, made)
 

@@ -9,7 +9,7 @@ import pytest
 
 from engine.config import FrontConfig
 from engine.frontend.request.errors import ApiError
-from engine.frontend.request.requests import parse_chat, parse_completion, template_options
+from engine.frontend.request.requests import parse_chat, parse_completion
 
 CONFIG = FrontConfig(listen="unix:/nowhere", model_name="tiny")
 USER = {"role": "user", "content": "hi"}
@@ -186,18 +186,6 @@ def test_an_option_of_the_template_is_a_boolean_a_number_or_a_short_string(value
         assert refusal(body)[2] == "chat_template_kwargs.a"
 
 
-def test_a_template_gets_the_options_that_it_reads_and_no_others() -> None:
-    request = parse_chat(chat(chat_template_kwargs={"enable_thinking": False}, reasoning_effort="low"), CONFIG)
-    assert template_options(request, frozenset({"enable_thinking"})) == {"enable_thinking": False}
-    both = frozenset({"enable_thinking", "reasoning_effort"})
-    assert template_options(request, both) == {"enable_thinking": False, "reasoning_effort": "low"}
-    with pytest.raises(ApiError) as caught:
-        template_options(request, frozenset({"tone"}))
-    assert caught.value.message == (
-        "`chat_template_kwargs.enable_thinking` is not a variable that the model's chat template reads; it reads tone."
-    )
-
-
 def test_missing_fields_are_named() -> None:
     assert refusal(b'{"model": "tiny"}') == (400, "invalid_value", "messages")
     assert refusal(json.dumps({"messages": [USER]}).encode()) == (400, "invalid_value", "model")
@@ -231,8 +219,10 @@ def test_text_parts_are_joined_and_both_names_of_the_limit_count() -> None:
     [
         ({"prompt": ""}, "invalid_value", "prompt"),
         ({"prompt": []}, "invalid_value", "prompt"),
-        ({"prompt": ["a", "b"]}, "unsupported_parameter", "prompt"),
-        ({"prompt": [[1], [2]]}, "unsupported_parameter", "prompt"),
+        ({"prompt": ["a", ""]}, "invalid_value", "prompt[1]"),
+        ({"prompt": ["a", [1]]}, "invalid_value", "prompt[1]"),
+        ({"prompt": [[1], [2, -1]]}, "invalid_value", "prompt[1][1]"),
+        ({"prompt": ["a"] * 65}, "invalid_value", "prompt"),
         ({"prompt": [1, True]}, "invalid_value", "prompt[1]"),
         ({"prompt": [1, -1]}, "invalid_value", "prompt[1]"),
         ({"prompt": None}, "invalid_value", "prompt"),

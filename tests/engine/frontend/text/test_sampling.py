@@ -87,3 +87,10 @@ def test_what_cannot_fit_is_refused_with_both_numbers(num_prompt: int, requested
     with pytest.raises(ApiError, match=rf"100 tokens.*{num_prompt}") as caught:
         choose_max_tokens(num_prompt, requested, 100, "messages")
     assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "messages")
+
+
+def test_no_nucleus_is_the_most_likely_token_and_minus_one_is_every_token() -> None:
+    (greedy,) = params(top_p=0, top_k=9)
+    assert (greedy.top_p, greedy.top_k) == (1.0, 1)
+    (every,) = params(top_k=-1)
+    assert every.top_k == 0

@@ -1,0 +1,1 @@
+"""Text completions: the older API of raw prompts, on the pipeline of chat completions."""
