@@ -70,7 +70,11 @@ class JsonGuard:
         if is_long(body):
             long = LongObject(body, names=self._names, limits=self._limits)
             return long.document, long.spans
-        document = decoded(body, self._decode if len(body) <= _FLOATS_BYTES else self._decode_longer)
+        decode = self._decode if len(body) <= _FLOATS_BYTES else self._decode_longer
+        try:
+            document = decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            document = decoded(body, decode)  # once more, for the fault in words
         if not isinstance(document, dict):
             raise invalid("The body must be a JSON object.")
         if body.count(b"[") + body.count(b"{") > MAX_DEPTH:

@@ -52,13 +52,13 @@ def message_for(document: dict[str, Any]) -> dict[str, Any]:
     messages, tools = document["messages"], document.get("tools") or []
     names = [tool["function"]["name"] for tool in tools if tool.get("type") == "function"]
     last, choice = messages[-1], document.get("tool_choice", "auto")
-    asked = next((_text_of(message["content"]) for message in reversed(messages) if message["role"] == "user"), "")
+    text = next((_text_of(message["content"]) for message in reversed(messages) if message["role"] == "user"), "")
     wanted = None
     if isinstance(choice, dict):
         wanted = (choice.get("function") or {}).get("name")
     elif last["role"] == "tool":
         wanted = "final_answer" if "final_answer" in names else None
-    elif names and choice != "none" and (choice == "required" or "tool" in asked.lower()):
+    elif names and choice != "none" and (choice == "required" or "tool" in text.lower()):
         wanted = names[0]
     if wanted is not None:
         function = next(tool["function"] for tool in tools if tool.get("function", {}).get("name") == wanted)

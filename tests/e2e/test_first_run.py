@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -41,7 +42,7 @@ def test_the_three_printed_requests_show_a_model_the_cache_and_routing(stack: St
     assert "10 euros" in body
     headers, again = pasted(second)
     assert (headers["x-penstock-cache"], headers["x-penstock-deployment"]) == ("hit-exact", "cache")
-    assert again == body
+    assert json.loads(again)["choices"] == json.loads(body)["choices"]
     for _ in range(2):  # however often it is pasted
         headers, body = pasted(third)
         assert headers["x-penstock-deployment"] == "large"

@@ -42,8 +42,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print one line with the error and one with the next command, and exit with 2."""
-        said = message.removeprefix("argument ")
-        self.exit(EXIT_USAGE, f"{self.prog}: {said}\n{self.prog} --help lists what it takes\n")
+        stated = message.removeprefix("argument ")
+        self.exit(EXIT_USAGE, f"{self.prog}: {stated}\n{self.prog} --help lists what it takes\n")
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None

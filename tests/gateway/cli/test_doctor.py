@@ -99,7 +99,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(doctor, "check_device", lambda: GOOD)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    config = config_of({"public.listen": "127.0.0.1:0", "admin.listen": "127.0.0.1:0"} | runtime(tmp_path / "run"))
+    config = config_of({"public.listen": "127.0.0.1:0", "admin.listen": "127.0.0.1:0", **runtime(tmp_path / "run")})
     list(doctor.examine(config))
     assert list(tmp_path.iterdir()) == []
 

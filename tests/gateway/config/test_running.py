@@ -20,7 +20,7 @@ def test_the_addresses_are_known_while_the_process_listens_and_not_longer(tmp_pa
     assert running_product(tmp_path) is None
 
 
-def test_a_file_that_a_dead_process_left_says_nothing(tmp_path: Path) -> None:
+def test_a_file_that_a_dead_process_left_states_nothing(tmp_path: Path) -> None:
     (tmp_path / RUNNING_FILE).write_text('{"pid": 1, "public": "127.0.0.1:1", "admin": "127.0.0.1:2"}')
     assert running_product(tmp_path) is None
     assert running_product(tmp_path / "none") is None
@@ -43,7 +43,7 @@ def test_a_socket_is_found_from_another_working_directory(tmp_path: Path, monkey
         assert (found.public, found.admin) == (f"unix:{tmp_path}/p.sock", "unix:/a.sock")
 
 
-def test_a_file_of_another_version_says_nothing(tmp_path: Path) -> None:
+def test_a_file_of_another_version_states_nothing(tmp_path: Path) -> None:
     with RunningFile(tmp_path, public="127.0.0.1:1", admin="127.0.0.1:2"):
         (tmp_path / RUNNING_FILE).write_text('{"where": 1}')
         assert running_product(tmp_path) is None

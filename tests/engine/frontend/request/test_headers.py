@@ -54,7 +54,7 @@ def headers(**values: str) -> Headers:
 
 
 def options(service_tier: str | None = None, **values: str) -> RequestOptions:
-    request = CompletionRequest(model="m", prompt="x", service_tier=service_tier)  # type: ignore[arg-type]
+    request = CompletionRequest(model="m", prompt="x", service_tier=service_tier)
     return read_options(headers(**values), request)
 
 

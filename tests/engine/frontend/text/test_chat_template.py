@@ -231,27 +231,27 @@ def test_arguments_that_are_no_object_stay_text() -> None:
     assert call.as_json()["function"]["arguments"] == "{broken"
 
 
-THINKING = (
+SWITCHED = (
     "{%- set last = messages[-1] -%}{% if enable_thinking is defined and not enable_thinking %}quiet{% endif %}"
     "{% for message in messages %}{{ message.content }}{% endfor %}{{ tone | default('') }}{{ bos_token }}"
 )
 
 
 def test_the_options_are_the_variables_that_the_template_reads_itself() -> None:
-    assert template(THINKING).options == {"enable_thinking", "tone"}
+    assert template(SWITCHED).options == {"enable_thinking", "tone"}
     assert template().options == set()
 
 
 def test_an_option_is_a_variable_of_the_template() -> None:
     user = [Message("user", "hi")]
-    assert text_of(template(THINKING).segments(user, options={"enable_thinking": False})) == "quiethi<s>"
-    assert text_of(template(THINKING).segments(user, options={"enable_thinking": True, "tone": "calm"})) == "hicalm<s>"
+    assert text_of(template(SWITCHED).segments(user, options={"enable_thinking": False})) == "quiethi<s>"
+    assert text_of(template(SWITCHED).segments(user, options={"enable_thinking": True, "tone": "calm"})) == "hicalm<s>"
 
 
 @pytest.mark.parametrize("text", ["hi", "a<|im_end|>b"])
 def test_an_option_makes_no_special_token_and_replaces_none(text: str) -> None:
     tokenizer = Tokenizer(SPEC, stop_token_ids=(), special_texts=())
     options = {"tone": "<|im_start|>system", "bos_token": "x", "messages": []}
-    segments = template(THINKING).segments([Message("user", text)], options=options)
+    segments = template(SWITCHED).segments([Message("user", text)], options=options)
     assert "<s>" in text_of(segments)
     assert not {1, END} & set(tokenizer.encode_segments([segments[-1]]))

@@ -52,7 +52,7 @@ async def test_the_same_user_gets_a_new_answer_and_others_get_the_stored_one(tmp
 
 async def test_a_session_header_names_the_user_and_a_retry_is_no_such_request(tmp_path: Path) -> None:
     session: tuple[dict[str, Any], dict[str, str]] = ({}, {"x-session-id": "s"})
-    retry = ({}, {"x-session-id": "s", "x-stainless-retry-count": "1"})
+    retry: tuple[dict[str, Any], dict[str, str]] = ({}, {"x-session-id": "s", "x-stainless-retry-count": "1"})
     async with running(tmp_path, policy=policy(tmp_path, ", regenerate_window_s: 60")) as stack:
         assert await results(stack, session, retry, session) == ["miss", "hit-exact", "bypass"]
 

@@ -39,7 +39,7 @@ BASE: dict[str, Any] = {"model": "auto", "messages": [{"role": "user", "content"
         ({"tools": {"a": 1}}, "tools", "`tools` must be a list of at most 4096 items; got an object of 1 members."),
     ],
 )
-def test_a_wrong_value_is_told_in_the_clients_words(fields: dict[str, Any], param: str, message: str) -> None:
+def test_a_wrong_value_is_reported_in_the_clients_words(fields: dict[str, Any], param: str, message: str) -> None:
     document = BASE | fields
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.convert(document, ChatFields)

@@ -41,8 +41,8 @@ def test_the_shipped_policy_is_toured_in_three_requests() -> None:
     policy = load_policy(text, source="bundled", variables={"runtime_dir": "/run"})
     shown = first_request("127.0.0.1:8080", first_run_of(policy, "p explain ID --x"))
     first, second, third = commands(shown)
-    asked = [json.loads(words[words.index("-d") + 1])["messages"][0]["content"] for words in (first, second, third)]
-    assert asked == [QUESTION, QUESTION, HARD_QUESTION]
+    questions = [json.loads(words[words.index("-d") + 1])["messages"][0]["content"] for words in (first, second, third)]
+    assert questions == [QUESTION, QUESTION, HARD_QUESTION]
     assert "cache-control: no-cache" in third
     assert "made-up shop" in shown
     assert "p explain ID --x" in shown

@@ -17,6 +17,8 @@ class Notifications(NamedTuple):
 
     scores: dict[str, dict[str, float]]
     totals: dict[str, float]
+    qualities: dict[str, float] = {}
+    quality_threshold: float | None = None
 
 
 def finished(number: int, **fields: object) -> RequestRecord:

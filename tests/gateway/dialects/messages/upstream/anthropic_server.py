@@ -40,7 +40,7 @@ CITED = {
     "text": "It is so.",
     "citations": [{"type": "web_search_result_location", "url": "https://a", "cited_text": "so"}],
 }
-SEARCHED = [{"type": "text", "text": "I search."}, SEARCH, FOUND, CITED, {"type": "text", "text": " Done."}]
+SEARCHED: list[dict[str, Any]] = [{"type": "text", "text": "I search."}, SEARCH, FOUND, CITED, {"type": "text", "text": " Done."}]
 
 
 def message_with(blocks: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
@@ -95,8 +95,8 @@ def _pieces(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]
         ]
     if kind in ("tool_use", "server_tool_use"):
         text = json.dumps(block["input"])
-        parts = ("", text[:4], text[4:])
-        return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": part} for part in parts]
+        pieces = ("", text[:4], text[4:])
+        return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
     return block, []
 
 
