@@ -94,7 +94,7 @@ GATEWAY_VALUES: dict[str, set[str]] = {
     "tenant": {"other"},
     "place": {"queued", "connecting", "prefill", "decode"},
     "choice": {"small", "large"},
-    "policy": {"first_available", "least_in_flight"},
+    "policy": {"first_available", "least_in_flight", "cascade"},
 }
 SHED_REASONS = {"queue_full", "deadline", "slo_unreachable", "tenant_share", "overload", "draining"}
 ENGINE_VALUES: dict[str, set[str]] = {
