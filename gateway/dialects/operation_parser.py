@@ -13,7 +13,7 @@ from gateway.chat.fields.faults import fault_of
 from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS, FieldRule
 from gateway.chat.item_limits import item_limits
 from gateway.chat.member_spans import MemberSpans
-from gateway.chat.request import ChatRequest, mended_body, check_privileged, whole_numbers
+from gateway.chat.request import ChatRequest, check_privileged, mended_body, whole_numbers
 from gateway.chat.schema import UserMessage
 from gateway.chat.strict_json import JsonGuard
 from gateway.errors import InvalidRequest
