@@ -95,7 +95,7 @@ async def _events(document: dict[str, Any], message: dict[str, Any]) -> AsyncIte
     common: dict[str, Any] = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1}
     common["model"] = document["model"]
     reason = "tool_calls" if message.get("tool_calls") else "stop"
-    choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in _pieces(message)]
+    choices: list[dict[str, Any]] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in _pieces(message)]
     choices.append({"index": 0, "delta": {}, "finish_reason": reason})
     for choice in choices:
         yield b"data: " + json.dumps({**common, "choices": [choice]}).encode() + b"\n\n"

@@ -68,7 +68,7 @@ async def embed(stack: Stack, *sent: Any, **fields: Any) -> Reply:
 
 def library(stack: Stack) -> openai.AsyncOpenAI:
     transport = httpx.AsyncHTTPTransport(uds=stack.gateway.config.public.listen.removeprefix("unix:"))
-    client = httpx.AsyncClient(transport=transport)
+    client: Any = httpx.AsyncClient(transport=transport)  # releases of the library differ in its type
     return openai.AsyncOpenAI(base_url="http://gateway/v1", api_key="none", http_client=client, max_retries=0)
 
 

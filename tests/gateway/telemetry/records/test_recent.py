@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pytest
@@ -17,7 +18,7 @@ class Notifications(NamedTuple):
 
     scores: dict[str, dict[str, float]]
     totals: dict[str, float]
-    qualities: dict[str, float] = {}
+    qualities: Mapping[str, float] = MappingProxyType({})
     quality_threshold: float | None = None
 
 

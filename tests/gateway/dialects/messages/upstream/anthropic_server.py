@@ -40,7 +40,13 @@ CITED = {
     "text": "It is so.",
     "citations": [{"type": "web_search_result_location", "url": "https://a", "cited_text": "so"}],
 }
-SEARCHED: list[dict[str, Any]] = [{"type": "text", "text": "I search."}, SEARCH, FOUND, CITED, {"type": "text", "text": " Done."}]
+SEARCHED: list[dict[str, Any]] = [
+    {"type": "text", "text": "I search."},
+    SEARCH,
+    FOUND,
+    CITED,
+    {"type": "text", "text": " Done."},
+]
 
 
 def message_with(blocks: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
