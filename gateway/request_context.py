@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from gateway.access.api_keys import Caller
@@ -178,6 +178,8 @@ class RequestContext:
             headers.append((b"x-penstock-deployment", record.deployment.encode("ascii")))
         if record.degraded:
             headers.append((b"x-penstock-degraded", ", ".join(record.degraded).encode("ascii")))
+        if record.trimmed:
+            headers.append((b"x-penstock-trimmed", _shown_cuts(record.trimmed)))
         if self.quota is not None:
             headers += rate_limit_headers(self.quota, self.clock())
         return headers
@@ -259,3 +261,9 @@ class RequestContext:
             return timing
         upstream = b"upstream;dur=%.3f" % (((connect_s or 0.0) + first_byte_s) * 1000)
         return b"%b, %b" % (timing, upstream) if timing else upstream
+
+
+def _shown_cuts(cuts: Sequence[tuple[str, int]]) -> bytes:
+    """Return what trimming removed, as `tokens=120;strategies=minify,drop_old_turns`."""
+    strategies = ",".join(strategy for strategy, _ in cuts)
+    return f"tokens={sum(tokens for _, tokens in cuts)};strategies={strategies}".encode("ascii")

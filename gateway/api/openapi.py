@@ -187,6 +187,10 @@ _HEADERS: Final[dict[str, tuple[str, Json]]] = {
     "x-penstock-policy": ("Policy revision", _TEXT),
     "server-timing": ("Milliseconds by stage up to the first byte", _TEXT),
 }
+_SOME_HEADERS: Final[dict[str, tuple[str, Json]]] = {
+    "x-penstock-degraded": ("Steps by which the answer was made cheaper under load", _TEXT),
+    "x-penstock-trimmed": ("What trimming removed, such as `tokens=120;strategies=minify`", _TEXT),
+}
 _ERROR_CODE: Final[dict[str, tuple[str, Json]]] = {
     "x-penstock-error-code": ("Repeats `code` when, and only when, the gateway itself decided", _TEXT),
 }
@@ -383,7 +387,7 @@ def _embeddings() -> Json:
 
 def _generated(operation_id: str, summary: str, kind: type, answer: Json) -> Json:
     """Describe an endpoint on the path of chat completions."""
-    answer["headers"] |= _headers(_HEADERS, required=True) | _headers(_RATE_HEADERS)
+    answer["headers"] |= _headers(_HEADERS, required=True) | _headers(_SOME_HEADERS | _RATE_HEADERS)
     return {
         "operationId": operation_id,
         "summary": summary,
@@ -400,7 +404,7 @@ def _messages() -> Json:
         "failure cuts it, to `error`.",
         MessageAnswer,
     )
-    answer["headers"] |= _headers(_HEADERS, required=True) | _headers(_MESSAGE_LIMITS)
+    answer["headers"] |= _headers(_HEADERS, required=True) | _headers(_SOME_HEADERS | _MESSAGE_LIMITS)
     answer["content"]["text/event-stream"] = {"schema": {"type": "object", "description": "One event's fields."}}
     return {
         "operationId": "createMessage",
@@ -446,7 +450,7 @@ def _responses_paths() -> Json:
         "`response.created` to `response.completed`, `response.incomplete`, or `error` and `response.failed`.",
         ResponseObject,
     )
-    answer["headers"] |= _headers(_HEADERS, required=True) | _headers(_RATE_HEADERS)
+    answer["headers"] |= _headers(_HEADERS, required=True) | _headers(_SOME_HEADERS | _RATE_HEADERS)
     answer["content"]["text/event-stream"] = {"schema": {"type": "object", "required": ["event", "data"]}}
     name = _parameter("response_id", "path", "Its id", required=True)
     page = [

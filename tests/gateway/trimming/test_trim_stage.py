@@ -32,4 +32,6 @@ async def test_only_long_prompts_leave_the_event_loop(
 
         assert reply.status == 200
         assert b"\\n\\n\\n" not in stack.small.received[0].body
+        removed, _, strategies = reply.headers["x-penstock-trimmed"].partition(";")
+        assert (removed.startswith("tokens="), strategies) == (True, "strategies=minify")
     assert [thread is threading.current_thread() for thread in threads] == [is_here]
