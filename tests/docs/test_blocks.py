@@ -105,7 +105,8 @@ def _check_policy(block: Block, product: Product, folder: Path) -> None:
         {"id": name, "url": "http://127.0.0.1:9", "model": f"model-{name}", "cost_per_mtok": cost}
         for name in _DEPLOYMENTS
     ]
-    route = {"id": "any", "select": {"candidates": ["small"]}}
+    first = fragment.get("deployments", deployments)[0]["id"]
+    route = {"id": "any", "select": {"candidates": [first]}}
     whole = {"schema_version": 1, "deployments": deployments, "routes": [route], **fragment}
     assert fragment.keys() <= set(Policy.__struct_fields__), f"{block.place}: unknown keys"
     policy, document = load_document(yaml.safe_dump(whole), source=block.place, variables={"runtime_dir": "/run"})

@@ -84,7 +84,7 @@ _ENDS = {"completed", "cached", "shed", "rejected", "cancelled", "upstream_faile
 _STAGES = {"read", "admit", "trim", "embed", "cache", "route", "queue", "connect", "upstream_first_byte", "relay"}
 GATEWAY_VALUES: dict[str, set[str]] = {
     "route": {"", "auto", "implied-direct"},
-    "deployment": {"", "small", "large", "cache"},
+    "deployment": {"", "small", "large", "cache", "encoder"},
     "outcome": _ENDS,
     "stage": _STAGES,
     "prompt_bucket": _BUCKETS,

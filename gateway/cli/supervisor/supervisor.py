@@ -131,15 +131,16 @@ class Supervisor:
                 note_at = self._clock() + STILL_WAITING_S
                 self._console.print_line(f"waiting for {missing}")
             await asyncio.sleep(self._poll_s)
+        token = self._plan.admin_token
+        sign_in = None if token is None else await login_line(self._plan.admin, token)
         self._console.print_line(
             f"ready after {self._clock() - started_at:.1f} s; admin on {self._admin}; Ctrl-C stops"
         )
         if not self._admin.startswith("unix:"):
             page = base_url_of(self._admin, is_tls=self._plan.admin.tls_cert is not None)
             self._console.print_line(f"admin page: {page}/admin/")
-        token = self._plan.admin_token
-        if token is not None and (line := await login_line(self._plan.admin, token)) is not None:
-            self._console.print_line(line)
+        if sign_in is not None:
+            self._console.print_line(sign_in)
         is_tls = self._plan.public.tls_cert is not None
         self._console.block(first_request(self._public, self._first_run, is_tls=is_tls))
 

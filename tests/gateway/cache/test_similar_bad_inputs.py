@@ -55,7 +55,7 @@ async def until_indexed(stack: Stack, count: int) -> None:
     "url",
     [
         *("http://169.254.169.254/latest", "http://127.0.0.1:{port}/", "http://[::1]:{port}/", "http://0x7f.1:{port}/"),
-        *("file:///etc/passwd", "gopher://127.0.0.1:{port}/", "https://rebind.example:{port}/"),
+        *("file:///etc/passwd", "gopher://127.0.0.1:{port}/"),
     ],
 )
 async def test_an_image_that_is_elsewhere_is_refused_and_nobody_is_connected_to(tmp_path: Path, url: str) -> None:
@@ -68,6 +68,19 @@ async def test_an_image_that_is_elsewhere_is_refused_and_nobody_is_connected_to(
         reply = await stack.call({**question(STORED), "messages": [{"role": "user", "content": parts}]})
         assert (reply.status, reply.error["param"]) == (400, "messages[0].content[1].image_url.url")
         assert (stack.small.received, encoder.texts, connected.is_set()) == ([], [], False)
+
+
+async def test_an_image_at_an_https_address_is_passed_on_and_never_fetched(tmp_path: Path) -> None:
+    """Row 38: the deployment decides what it reads; the gateway connects to nobody and compares no such prompt."""
+    connected = asyncio.Event()
+    server = await asyncio.start_server(lambda reader, writer: connected.set(), "127.0.0.1", 0)
+    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/a.png"
+    async with server, similar(tmp_path) as (stack, encoder):
+        parts = [{"type": "text", "text": STORED}, {"type": "image_url", "image_url": {"url": url}}]
+        reply = await stack.call({**question(STORED), "messages": [{"role": "user", "content": parts}]})
+        assert reply.status == 200
+        assert url.encode() in stack.small.received[0].body
+        assert (encoder.texts, connected.is_set()) == ([], False)
 
 
 async def test_an_image_is_never_compared_and_one_that_unpacks_hugely_is_only_passed_on(tmp_path: Path) -> None:

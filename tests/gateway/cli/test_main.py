@@ -205,7 +205,7 @@ def test_check_of_a_good_policy_states_how_many_tests_passed(capsys: pytest.Capt
 
 def test_check_without_a_file_checks_the_configured_policy(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["policy", "check"]) == 0
-    assert "bundled.yaml: good, 6 tests passed" in capsys.readouterr().out
+    assert "bundled.yaml: good, 8 tests passed" in capsys.readouterr().out
     write(f"policy.document = '{write(GOOD)}'\n", "penstock.toml")
     assert cli.main(["policy", "check"]) == 0
     assert "policy.yaml: good, 1 test passed" in capsys.readouterr().out
