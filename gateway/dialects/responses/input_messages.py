@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from gateway.chat.schema import OUTPUT_ITEMS
 from gateway.dialects.responses.content import chat_content, item_text
 from gateway.dialects.responses.field_paths import FieldPaths
 from gateway.errors import InvalidRequest
 
-OUTPUT_ITEMS: Final = "output_items"
-"""Member of an assistant message with items in the form of Responses: an extension of this gateway."""
 _TELLING: Final = frozenset(
     {
         *("reasoning", "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.chat.schema import OUTPUT_ITEMS
 from gateway.completion.answer_json import document_of
 from gateway.dialects.responses.content import item_text
-from gateway.dialects.responses.input_messages import OUTPUT_ITEMS
 from gateway.errors import UpstreamFailed
 
 _FINISH: Final = {"max_output_tokens": "length", "content_filter": "content_filter"}

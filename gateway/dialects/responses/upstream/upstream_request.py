@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gateway.chat.request import ChatRequest
+from gateway.chat.schema import OUTPUT_ITEMS
 from gateway.dialects.chat_calls import calls_of
 from gateway.dialects.responses.content import responses_content
-from gateway.dialects.responses.input_messages import OUTPUT_ITEMS
 from gateway.dialects.responses.output_items import latest_items
 from gateway.dialects.responses.tools import responses_tool_choice, responses_tools
 from gateway.errors import InvalidRequest
