@@ -209,7 +209,7 @@ class ChatPipeline:
         headers = head.all() if router.reads_headers else _NO_HEADERS
         planned = router.match(request.model, caller.tenant, headers, request)
         record.route = planned.route.id
-        if planned.has_field_rules and request.operation is CHAT:
+        if planned.has_field_rules:
             await self._reader.hold_route_rules(request, planned.route)
         if self._sampler is not None and request.operation is CHAT:  # a simulation replays conversations
             await self._reader.outline(request)

@@ -81,13 +81,15 @@ class RequestReader:
 
     async def hold_route_rules(self, request: ChatRequest, route: Route) -> None:
         """Raise InvalidRequest for fields or images that the route does not take."""
-        if route.images == "inline_only":
-            refuse_addressed_images(request)
-        if route.unknown_fields == "reject":
+        rules = (
+            *((refuse_addressed_images,) if route.images == "inline_only" else ()),
+            *((refuse_unknown_fields,) if route.unknown_fields == "reject" else ()),
+        )
+        for hold in rules:
             if len(request.raw) > LONG_BYTES:
-                await self._workers.run(refuse_unknown_fields, request)
+                await self._workers.run(hold, request)
             else:
-                refuse_unknown_fields(request)
+                hold(request)
 
     async def refuse_hopeless(self, request: ChatRequest, planned: PlannedRoute) -> None:
         """Raise InvalidRequest for a prompt that fits none of the route's deployments."""

@@ -21,8 +21,11 @@ from gateway.timeline import RequestIds
 
 NO_STORE: Final = {"cache-control": "no-store"}
 
+_REQUEST_ID: Final = "penstock.request_id"
+"""Key of the scope with the request's id."""
 _OPERATORS_PATHS: Final = ("/metrics", "/openapi.json")
 
+ErrorEnvelope = Callable[[bytes, GatewayError, str], bytes | None]
 ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
 
 
@@ -55,9 +58,9 @@ def _escaped(value: Any) -> Any:
     return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def error_response(error: GatewayError) -> Response:
-    """Return the error in its envelope."""
-    response = Response(error_body(error), error.status)
+def error_response(error: GatewayError, body: bytes | None = None) -> Response:
+    """Return the error in its envelope; `body` stands for the usual one."""
+    response = Response(body or error_body(error), error.status)
     response.raw_headers.extend(error_headers(error))
     return response
 
@@ -69,6 +72,7 @@ def starlette_application(
     log: LogWriter,
     unknown: ASGIApp | None = None,
     handlers: Mapping[type[Exception], ErrorHandler] | None = None,
+    envelope: ErrorEnvelope | None = None,
 ) -> Starlette:
     """Build a listener's application.
 
@@ -78,6 +82,7 @@ def starlette_application(
         log: Log of every error without a handler.
         unknown: Application for paths without a route; raises NotFound if it is None.
         handlers: Handlers of further errors, by class.
+        envelope: Body of an error at a path, with the request id; None stands for the usual one.
     """
     application = Starlette(
         routes=routes,
@@ -85,6 +90,7 @@ def starlette_application(
         exception_handlers={GatewayError: _answer_error, HTTPException: _answer_http_error, **(handlers or {})},
     )
     application.router.redirect_slashes = False
+    application.state.envelope = envelope
     if unknown is not None:
         application.router.default = unknown
     return application
@@ -104,6 +110,7 @@ class RequestIdMiddleware:
             return
         request_id = self._ids.next()
         has_started = False
+        scope[_REQUEST_ID] = request_id
 
         async def send_with_id(message: Message) -> None:
             nonlocal has_started
@@ -131,10 +138,19 @@ async def _answer_error(request: Request, error: Exception) -> Response:
 async def _answer_http_error(request: Request, error: Exception) -> Response:
     """Answer what Starlette itself raises: a path without a route, or a route without the method."""
     assert isinstance(error, HTTPException), "registered for that"
-    if error.status_code != 405:
-        return error_response(nothing_at(request.scope))
-    allowed = (error.headers or {}).get("Allow", "")
-    return error_response(MethodNotAllowed(request.method, sorted(allowed.split(", "))))
+    found = MethodNotAllowed(request.method, _methods_at(request)) if error.status_code == 405 else None
+    own = found or nothing_at(request.scope)
+    envelope: ErrorEnvelope | None = request.app.state.envelope
+    if envelope is None:
+        return error_response(own)
+    return error_response(own, envelope(request.scope["path"].encode(), own, request.scope[_REQUEST_ID]))
+
+
+def _methods_at(request: Request) -> list[str]:
+    """Return the methods of all routes of the path: Starlette names those of the first one only."""
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    found = [route.methods or () for route in routes if route.path_regex.match(request.scope["path"])]
+    return sorted({method for methods in found for method in methods})
 
 
 def nothing_at(scope: Scope) -> NotFound:

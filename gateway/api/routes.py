@@ -12,6 +12,7 @@ from gateway.api.feedback import FEEDBACK_PATH, FeedbackHandlers
 from gateway.api.message_tokens import MessageTokens
 from gateway.api.models import MODELS_PATH, Models
 from gateway.api.tokenization import DETOKENIZE_PATH, TOKENIZE_PATH, TokenizationHandlers
+from gateway.dialects.messages.errors import refusal_at
 from gateway.http.asgi import ASGIApp, Receive, Scope, Send
 from gateway.pipeline import DialectEndpoint
 from gateway.telemetry.logs.log import LogWriter
@@ -58,7 +59,7 @@ class PublicApplication:
             Route(DETOKENIZE_PATH, tokenization.detokenize, methods=["POST"]),
             *others,
         ]
-        self._others = starlette_application(routes, ids=ids, log=log)
+        self._others = starlette_application(routes, ids=ids, log=log, envelope=refusal_at)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one request."""

@@ -20,9 +20,19 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     """True if the answer is text of a length that is unknown beforehand; it may then be streamed."""
     answer: str = "chat completion"
     """Name of an answer in errors."""
+    own_fields: frozenset[str] = frozenset()
+    """Fields of its requests that chat completions do not have, with all that is in them."""
 
 
 CHAT: Final = Operation("chat", b"/chat/completions")
-COMPLETIONS: Final = Operation("completions", b"/completions", answer="text completion")
-EMBEDDINGS: Final = Operation("embeddings", b"/embeddings", generates=False, answer="list of embeddings")
+COMPLETIONS: Final = Operation(
+    "completions", b"/completions", answer="text completion", own_fields=frozenset({"prompt", "echo", "suffix"})
+)
+EMBEDDINGS: Final = Operation(
+    "embeddings",
+    b"/embeddings",
+    generates=False,
+    answer="list of embeddings",
+    own_fields=frozenset({"input", "dimensions", "encoding_format"}),
+)
 OPERATIONS: Final = (CHAT, COMPLETIONS, EMBEDDINGS)

@@ -45,6 +45,8 @@ class Projection(Protocol):
 
     dialect: str
     """Name of the dialect whose deployments read those members."""
+    own_fields: frozenset[str]
+    """Paths of those members, as in the field table."""
 
     def plain(self, document: dict[str, Any]) -> dict[str, Any]:
         """Return the document without those members; raises InvalidRequest where one of them is needed."""

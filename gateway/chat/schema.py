@@ -17,6 +17,8 @@ MAX_PARTS: Final = FIELD_RULES["messages[].content"].most or 0
 
 CONTENT_BLOCKS: Final = "content_blocks"
 """Member of a message with content that only Anthropic's API can express."""
+OUTPUT_ITEMS: Final = "output_items"
+"""Member of an assistant message with items in the form of Responses: an extension of this gateway."""
 OTHER_PART: Final = "other"
 """Type under which a part that the gateway does not read is converted."""
 

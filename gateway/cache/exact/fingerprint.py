@@ -10,7 +10,7 @@ import msgspec
 from gateway.cache.similarity.standalone import is_standalone
 from gateway.chat.operation import CHAT
 from gateway.chat.request import ChatRequest
-from gateway.chat.schema import CONTENT_BLOCKS, ChatTextPart, UserMessage
+from gateway.chat.schema import CONTENT_BLOCKS, OUTPUT_ITEMS, ChatTextPart, UserMessage
 from gateway.util.ordered_json import WIDE, encode_narrow, encode_ordered
 from routing_policies.policy.document import CacheHistory, CacheScope
 
@@ -158,7 +158,7 @@ def _is_text(parts: list[Any]) -> bool:
 
 def _is_all_text(messages: list[Any]) -> bool:
     """Return whether the history has nothing that a question may be about without words: image, sound or file."""
-    if any(CONTENT_BLOCKS in message for message in messages):
+    if any(CONTENT_BLOCKS in message or OUTPUT_ITEMS in message for message in messages):
         return False
     contents = (message.get("content") for message in messages)
     return not any(part["type"] != "text" for parts in contents if isinstance(parts, list) for part in parts)

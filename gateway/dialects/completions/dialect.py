@@ -26,7 +26,7 @@ def completions_dialect() -> DirectDialect:
 def _request_of(body: ParsedBody[CompletionFields]) -> ChatRequest:
     """Return the request; its choices are those of all prompts together, which is what its price depends on."""
     fields = body.fields
-    if fields.stream_options is not None and not fields.stream:
+    if body.document.get("stream_options") and not fields.stream:
         raise refused(only_with("stream_options", "stream"))
     prompts = prompts_of(fields.prompt, "prompt")
     if len(prompts.texts) > MAX_PROMPTS:

@@ -9,7 +9,7 @@ import msgspec
 from gateway.chat.json_members import encoded
 from gateway.chat.schema import CONTENT_BLOCKS
 from gateway.completion.answer_json import document_of
-from gateway.dialects.messages.native_blocks import OWN_SIGNATURE, Block, restored
+from gateway.dialects.messages.native_blocks import OWN_SIGNATURE, Block, blocks_in, restored
 from gateway.dialects.messages.stop_reasons import NATIVE_REASON, stop_reason_of
 from gateway.dialects.messages.usage import message_usage
 from gateway.errors import UpstreamFailed
@@ -70,8 +70,7 @@ def message_head(identifier: Any, model: Any) -> dict[str, Any]:
 
 def _blocks(message: dict[str, Any], *, shows_reasoning: bool) -> list[Block]:
     texts: list[Block] = []
-    stored = message.get(CONTENT_BLOCKS)
-    stored = stored if isinstance(stored, list) else []
+    stored = blocks_in(message.get(CONTENT_BLOCKS))
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if isinstance(reasoning, str) and shows_reasoning and not any(block.get("type") == "thinking" for block in stored):
         stored = [{"index": -1, "type": "thinking", "thinking": reasoning, "signature": OWN_SIGNATURE}, *stored]

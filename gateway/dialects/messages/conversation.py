@@ -33,7 +33,7 @@ DOCUMENT: Final = "document"
 _T = TypeVar("_T")
 _PDF: Final = "application/pdf"
 _NOTHING: Final[Block] = {}
-_UNSERVED_SOURCES: Final = frozenset({"file"})
+_UNSERVED_SOURCE: Final = "file"
 _MEMBERS: Final = {
     "text": frozenset({"type", "text"}),
     "image": frozenset({"type", "source"}),
@@ -120,7 +120,7 @@ class ChatTurns:
             return self._text(block, path)
         source = block.get("source")
         source = source if isinstance(source, dict) else {}
-        if kind == "image" and source.get("type") not in _UNSERVED_SOURCES:
+        if kind == "image" and source.get("type") != _UNSERVED_SOURCE:
             url = _image_url(checked(block, ImageBlock, path).source, f"{path}.source")
             return self._with_rest({"type": "image_url", "image_url": {"url": url}}, block, "image")
         if kind == "document" and source.get("type") == "base64" and source.get("media_type") == _PDF:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from gateway.chat.request import ChatRequest
 from gateway.dialects.messages.answer import message_of
+from gateway.dialects.messages.conversation import ChatTurns
 from gateway.dialects.messages.errors import envelope
 from gateway.dialects.messages.headers import REQUEST_ID, betas_of, in_own_names, with_authorization
-from gateway.dialects.messages.request import MessagesParser
+from gateway.dialects.messages.request import MessagesParser, client_path
 from gateway.dialects.messages.stream import MessageStream
 from gateway.http.asgi import Header
 
@@ -40,7 +42,7 @@ class MessagesDialect:
 class MessagesExchange:
     """Translation of one request for a message, and of the answer to it."""
 
-    __slots__ = ("_parser", "_request_id", "_sent", "_shows_reasoning", "_stream", "_wall")
+    __slots__ = ("_parser", "_request_id", "_sent", "_shows_reasoning", "_stream", "_turns", "_wall")
 
     def __init__(self, parser: MessagesParser, wall: Callable[[], float], headers: Sequence[Header]) -> None:
         self._parser = parser
@@ -49,10 +51,11 @@ class MessagesExchange:
         self._request_id: str | None = None
         self._shows_reasoning = False
         self._stream: MessageStream | None = None
+        self._turns: ChatTurns | None = None
 
     def parse(self, body: bytes) -> ChatRequest:
         """Translate the body; raises InvalidRequest with the path of the field as the client wrote it."""
-        request = self._parser.parse(body, betas_of(self._sent))
+        request, self._turns = self._parser.translate(body, betas_of(self._sent))
         self._shows_reasoning = _wants_reasoning(request.document.get("thinking"))
         return request
 
@@ -67,7 +70,8 @@ class MessagesExchange:
 
     def refusal(self, status: int, body: bytes) -> bytes:
         """Translate the error envelope of an answer whose status is not 200."""
-        return envelope(status, body, self._request_id)
+        turns = self._turns
+        return envelope(status, body, self._request_id, None if turns is None else partial(client_path, turns=turns))
 
     def feed(self, events: bytes) -> bytes:
         """Translate a piece of a stream, cut anywhere."""

@@ -23,6 +23,12 @@ def placed(index: int, block: Block) -> Block:
     return {"index": index, **block}
 
 
+def kind_of(block: Block) -> str:
+    """Return the type of a block; empty where it has none, or none that is a string."""
+    kind = block.get("type")
+    return kind if isinstance(kind, str) else ""
+
+
 def is_own_reasoning(block: Block) -> bool:
     """Return whether the block is reasoning without a maker's signature, which only chat completions can read."""
     return block.get("type") == "thinking" and block.get("signature") in (None, "", OWN_SIGNATURE)
@@ -30,12 +36,12 @@ def is_own_reasoning(block: Block) -> bool:
 
 def is_expressible(block: Block) -> bool:
     """Return whether chat completions can express the block of an answer without loss."""
-    return block.get("type") in _EXPRESSIBLE and not block.get("citations")
+    return kind_of(block) in _EXPRESSIBLE and not block.get("citations")
 
 
 def is_reasoning(block: Block) -> bool:
     """Return whether the block is reasoning, readable or not."""
-    return block.get("type") in _REASONING_KINDS
+    return kind_of(block) in _REASONING_KINDS
 
 
 def native_of_answer(blocks: list[Block]) -> list[Block]:
@@ -46,16 +52,17 @@ def native_of_answer(blocks: list[Block]) -> list[Block]:
     return [placed(index, block) for index, block in enumerate(blocks)]
 
 
-def restored(texts: list[Block], calls: list[Block], stored: list[Block]) -> list[Block]:
+def restored(texts: list[Block], calls: list[Block], stored: Any) -> list[Block]:
     """Return all blocks of a message in order.
 
     Args:
         texts: Blocks of the message's content.
         calls: Blocks of its tool calls.
-        stored: Blocks that were carried. Texts and calls among them stand for the message's own.
+        stored: Blocks that were carried, as they arrived; what is no block counts for nothing. Texts and calls among
+            them stand for the message's own.
     """
-    stored = sorted((block for block in stored if isinstance(block, dict)), key=_place)
-    kinds = {block.get("type") for block in stored}
+    stored = sorted(blocks_in(stored), key=_place)
+    kinds = {kind_of(block) for block in stored}
     others = [*(() if "text" in kinds else texts), *(() if "tool_use" in kinds else calls)]
     blocks: list[Block] = []
     for block in stored:
@@ -63,6 +70,11 @@ def restored(texts: list[Block], calls: list[Block], stored: list[Block]) -> lis
             blocks.append(others.pop(0))
         blocks.append({name: value for name, value in block.items() if name != "index"})
     return blocks + others
+
+
+def blocks_in(value: Any) -> list[Block]:
+    """Return the blocks of a list that a client or a server wrote."""
+    return [block for block in value if isinstance(block, dict)] if isinstance(value, list) else []
 
 
 def _place(block: Block) -> int:

@@ -36,6 +36,15 @@ class PlainProjection:
 
     __slots__ = ("_refusal",)
     dialect = "anthropic"
+    own_fields = frozenset(
+        {
+            *NO_EFFECT,
+            *NEEDED,
+            *(f"messages[].{name}" for name in _OF_MESSAGES),
+            *(f"messages[].{place}[].{name}" for place in ("content", "tool_calls") for name in _OF_PARTS),
+            *(f"tools[].{name}" for name in _OF_TOOLS),
+        }
+    )
 
     def __init__(self, refusal: InvalidRequest | None) -> None:
         self._refusal = refusal

@@ -11,6 +11,7 @@ import msgspec
 from gateway.chat.fields.table import PRIVILEGED_FIELDS
 from gateway.chat.item_limits import item_limits
 from gateway.chat.request import ChatRequest, ChatRequestParser
+from gateway.chat.schema import CONTENT_BLOCKS
 from gateway.chat.strict_json import JsonGuard
 from gateway.dialects.messages.conversation import ChatTurns
 from gateway.dialects.messages.projection import BETAS, NEEDED, NO_EFFECT, PlainProjection, needs_anthropic
@@ -34,6 +35,7 @@ _CHAT_NAMES: Final = {
     "response_format": "output_config.format",
 }
 _PLACE: Final = re.compile(r"messages\[(\d+)\](?:\.content\[(\d+)\])?")
+_CARRIED: Final = re.compile(rf"\.{CONTENT_BLOCKS}\[(\d+)\]")
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _TIERS: Final = {"auto": "auto", "standard_only": "default"}
 
@@ -51,6 +53,10 @@ class MessagesParser:
 
     def parse(self, body: bytes, betas: list[str] | None = None) -> ChatRequest:
         """Return the request for a message; `betas` are the values of `anthropic-beta`. Raises InvalidRequest."""
+        return self.translate(body, betas)[0]
+
+    def translate(self, body: bytes, betas: list[str] | None) -> tuple[ChatRequest, ChatTurns]:
+        """Return the request for a message, and the turns that its messages come from. Raises InvalidRequest."""
         document = self._document(body)
         fields = _converted(document, MessageFields)
         chat: dict[str, Any] = {"max_completion_tokens": fields.max_tokens}
@@ -67,7 +73,7 @@ class MessagesParser:
     def parse_count(self, document: dict[str, Any]) -> ChatRequest:
         """Return a request whose tokens are to be counted, without a limit to its answer. Raises InvalidRequest."""
         present = _present(document)
-        return self._request(present, _converted(present, CountTokensFields), {}, None)
+        return self._request(present, _converted(present, CountTokensFields), {}, None)[0]
 
     def _document(self, body: bytes) -> dict[str, Any]:
         if body.startswith(_BYTE_ORDER_MARK):
@@ -77,7 +83,7 @@ class MessagesParser:
 
     def _request(
         self, document: dict[str, Any], fields: CountTokensFields, chat: dict[str, Any], betas: list[str] | None
-    ) -> ChatRequest:
+    ) -> tuple[ChatRequest, ChatTurns]:
         turns = ChatTurns()
         if fields.system is not None:
             turns.add_system(fields.system)
@@ -98,7 +104,7 @@ class MessagesParser:
             found[BETAS] = betas
         projection = PlainProjection(_refusal(found, turns)) if is_extended else None
         try:
-            return self._parser.accept(found, projection, turns.media_bytes)
+            return self._parser.accept(found, projection, turns.media_bytes), turns
         except InvalidRequest as error:
             raise at_path(error, lambda path: client_path(path, turns)) from None
 
@@ -116,10 +122,20 @@ def client_path(path: str, turns: ChatTurns) -> str:
     where, parts = turns.origins[int(place[1])]
     rest = path[place.end() :]
     if place[2] is None:
-        return where + rest
+        return _native_path(where, rest, int(place[1]), turns)
     part = int(place[2])
     rest = rest.replace(".image_url", ".source").replace(".file", ".source")
     return (parts[part] if part < len(parts) else f"{where}.content[{part}]") + rest
+
+
+def _native_path(where: str, rest: str, number: int, turns: ChatTurns) -> str:
+    """Return the path of a member of a message; that of a block which was carried is the block's own."""
+    found = _CARRIED.match(rest)
+    if found is None:
+        return where + rest
+    stored = turns.messages[number][CONTENT_BLOCKS][int(found[1])]
+    block = {name: value for name, value in stored.items() if name != "index"}
+    return next((path for path, native in turns.native if native == block), where) + rest[found.end() :]
 
 
 def _converted(document: dict[str, Any], kind: type[_T]) -> _T:

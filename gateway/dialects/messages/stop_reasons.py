@@ -26,7 +26,7 @@ NATIVE_REASON: Final = "native_finish_reason"
 
 
 def stop_reason_of(
-    finish_reason: str | None, native: Any, matched: Any, *, has_call: bool, has_refusal: bool
+    finish_reason: Any, native: Any, matched: Any, *, has_call: bool, has_refusal: bool
 ) -> tuple[str, str | None]:
     """Return the stop reason and the stop sequence of an answer.
 
@@ -37,9 +37,9 @@ def stop_reason_of(
         has_call: True if the answer has a tool call.
         has_refusal: True if the answer has a refusal.
     """
-    if native in _ONLY_HERE:
+    if isinstance(native, str) and native in _ONLY_HERE:
         return native, None
-    reason = _STOP_REASONS.get(finish_reason or "", "end_turn")
+    reason = _STOP_REASONS.get(finish_reason, "end_turn") if isinstance(finish_reason, str) else "end_turn"
     if reason != "end_turn":
         return reason, None
     if isinstance(matched, str) and matched:
@@ -49,16 +49,16 @@ def stop_reason_of(
     return ("refusal" if has_refusal else reason), None
 
 
-def finish_reason_of(stop_reason: str | None) -> str:
+def finish_reason_of(stop_reason: Any) -> str:
     """Return the finish reason for a stop reason, also for an unknown one."""
-    return _FINISH_REASONS.get(stop_reason or "", "stop")
+    return _FINISH_REASONS.get(stop_reason, "stop") if isinstance(stop_reason, str) else "stop"
 
 
-def choice_end(stop_reason: str | None, stop_sequence: Any) -> dict[str, Any]:
+def choice_end(stop_reason: Any, stop_sequence: Any) -> dict[str, Any]:
     """Return the members of a choice that tell how a message ended."""
     end: dict[str, Any] = {"finish_reason": finish_reason_of(stop_reason)}
     if stop_reason == "stop_sequence" and isinstance(stop_sequence, str):
         end["stop_reason"] = stop_sequence
-    if stop_reason in _ONLY_HERE:
+    if isinstance(stop_reason, str) and stop_reason in _ONLY_HERE:
         end[NATIVE_REASON] = stop_reason
     return end

@@ -16,7 +16,7 @@ from gateway.chat.json_members import encoded
 from gateway.dialects.chat_events import CallPiece, ChatEvent, ChatEvents, ChoicePiece, DeltaPiece
 from gateway.dialects.messages.answer import MESSAGE_MEMBERS, message_head
 from gateway.dialects.messages.errors import error_event_of
-from gateway.dialects.messages.native_blocks import OWN_SIGNATURE, Block
+from gateway.dialects.messages.native_blocks import OWN_SIGNATURE, Block, kind_of
 from gateway.dialects.messages.stop_reasons import stop_reason_of
 from gateway.dialects.messages.usage import NO_USAGE, message_usage
 from gateway.errors import UpstreamFailed
@@ -146,7 +146,7 @@ class MessageStream:
         if reasoning and self._shows_reasoning and not (has_whole and self._kind != "thinking"):
             self._open("thinking", {"type": "thinking", "thinking": "", "signature": ""})
             self._out.append(_REASONING % (self._index, _text_of(reasoning)))
-        written = {block.get("type") for block in delta.content_blocks or ()}
+        written = {kind_of(block) for block in delta.content_blocks or ()}
         for block in delta.content_blocks or ():
             self._take_block(block, is_alone=not delta.content and not delta.tool_calls)
         if "text" not in written:

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from gateway.chat.schema import OUTPUT_ITEMS
 from gateway.completion.answer_json import document_of
-from gateway.dialects.responses.input_messages import OUTPUT_ITEMS
 from gateway.dialects.responses.output_items import (
     call_item,
     custom_call_item,

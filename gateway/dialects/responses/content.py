@@ -34,14 +34,14 @@ def _chat_part(part: Any, path: str) -> dict[str, Any]:
     if not isinstance(part, dict):
         raise InvalidRequest(f"`{path}` must be an object with a `type`.", param=path)
     kind = part.get("type")
+    if not isinstance(kind, str) or not kind:
+        raise InvalidRequest(f"`{path}.type` is required.", param=f"{path}.type")
     if kind in _TEXTS:
         text = part.get("text")
         if not isinstance(text, str):
             raise InvalidRequest(f"`{path}.text` must be a string.", param=f"{path}.text")
         rest = {name: value for name, value in part.items() if name not in _OF_OUTPUT and value is not None}
         return {"type": "text", "text": text, **rest}
-    if not isinstance(kind, str) or not kind:
-        raise InvalidRequest(f"`{path}.type` is required.", param=f"{path}.type")
     if kind == "input_image" and isinstance(part.get("image_url"), str):
         return _chat_image(part)
     if kind == "input_file":

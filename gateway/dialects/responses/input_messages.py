@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from gateway.chat.schema import OUTPUT_ITEMS
 from gateway.dialects.responses.content import chat_content, item_text
 from gateway.dialects.responses.field_paths import FieldPaths
 from gateway.errors import InvalidRequest
 
-OUTPUT_ITEMS: Final = "output_items"
-"""Member of an assistant message with items in the form of Responses: an extension of this gateway."""
 _TELLING: Final = frozenset(
     {
         *("reasoning", "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
@@ -57,6 +56,8 @@ class InputMessages:
         if not isinstance(item, dict):
             raise InvalidRequest(f"`{path}` must be an object.", param=path)
         kind = item.get("type") or ("message" if "role" in item else None)
+        if not isinstance(kind, str):
+            raise InvalidRequest(f"`{path}.type` is required.", param=f"{path}.type")
         if kind == "message":
             self._add_message(item, path)
         elif kind == "function_call":
@@ -71,17 +72,15 @@ class InputMessages:
             self._append(message, path, f"{path}.output")
         elif kind == "reasoning":
             self._add_reasoning(item, path)
-        elif isinstance(kind, str):
-            self._add_item(item, path)
         else:
-            raise InvalidRequest(f"`{path}.type` is required.", param=f"{path}.type")
+            self._add_item(item, path)
 
     def _add_message(self, item: dict[str, Any], path: str) -> None:
         role = item.get("role")
         content = item.get("content")
         if role == "assistant":
             self._add_answer(chat_content("" if content is None else content, f"{path}.content"), path)
-        elif role in _ROLES:
+        elif isinstance(role, str) and role in _ROLES:
             self._append({"role": role, "content": chat_content(content, f"{path}.content")}, path, f"{path}.content")
         else:
             raise InvalidRequest(f"`{path}.role` must be user, assistant, system or developer.", param=f"{path}.role")

@@ -71,6 +71,10 @@ def latest_items(entries: Any) -> list[dict[str, Any]]:
     found: dict[object, dict[str, Any]] = {}
     for number, entry in enumerate(entries if isinstance(entries, list) else ()):
         if isinstance(entry, dict) and isinstance(entry.get("item"), dict):
-            name = entry["item"].get("id") or number
-            found[name] = {**entry, "at": found.get(name, entry).get("at", 0)}
+            stated, at = entry["item"].get("id"), entry.get("at")
+            name = stated if isinstance(stated, str) and stated else number
+            found[name] = {
+                **entry,
+                "at": found[name]["at"] if name in found else at if type(at) is int and at > 0 else 0,
+            }
     return list(found.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.dialects.responses.input_messages import OUTPUT_ITEMS
+from gateway.chat.schema import OUTPUT_ITEMS
 from gateway.errors import InvalidRequest
 
 REASONING: Final = "reasoning"
@@ -23,6 +23,7 @@ class ChatProjection:
 
     __slots__ = ("_refusal",)
     dialect = "responses"
+    own_fields = OWN_FIELDS | {REASONING}
 
     def __init__(self, refusal: InvalidRequest | None) -> None:
         self._refusal = refusal

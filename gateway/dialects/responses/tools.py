@@ -72,7 +72,8 @@ def responses_tool_choice(choice: Any) -> Any:
     if not isinstance(inner, dict):
         return choice
     if kind == "allowed_tools":
-        tools = [_named(tool) for tool in inner.get("tools") or ()]
+        stated = inner.get("tools")
+        tools = [_named(tool) for tool in stated] if isinstance(stated, list) else []
         return {"type": kind, "mode": inner.get("mode", "auto"), "tools": tools}
     return {"type": kind, **inner} if kind in _WRAPPED else choice
 

@@ -10,7 +10,7 @@ from tests.gateway.admission.test_request_reader import assert_envelope
 from tests.gateway.stack import chat, running
 
 
-@pytest.mark.parametrize("path", ["/v1/messages/batches", "/", "/docs", "//admin"])
+@pytest.mark.parametrize("path", ["/v1/files", "/", "/docs", "//admin"])
 async def test_an_unknown_path_is_a_404(tmp_path: Path, path: str) -> None:
     async with running(tmp_path) as stack:
         for method in ("GET", "POST"):
@@ -31,3 +31,18 @@ async def test_a_wrong_method_is_a_405_with_allow(tmp_path: Path) -> None:
         assert_envelope(reply, 405, "method_not_allowed")
         assert reply.headers["allow"] == "POST"
         assert (await stack.call(None, path="/v1/models", method="DELETE")).headers["allow"] == "GET, HEAD"
+
+
+async def test_a_405_allows_the_methods_of_every_route_of_the_path(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        reply = await stack.call(path="/v1/responses/resp_1", method="PUT")
+        assert (reply.status, reply.headers["allow"]) == (405, "DELETE, GET, HEAD")
+
+
+@pytest.mark.parametrize("path", ["/v1/messages/batches", "/v1/messages/"])
+async def test_a_path_below_messages_that_has_no_route_is_refused_in_its_envelope(tmp_path: Path, path: str) -> None:
+    async with running(tmp_path) as stack:
+        reply = await stack.call({}, path=path)
+        assert (reply.status, reply.json["type"], reply.error["type"]) == (404, "error", "not_found_error")
+        assert reply.json["request_id"] == reply.headers["x-request-id"]
+        assert path in reply.error["message"]

@@ -9,6 +9,9 @@ import pytest
 
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.chat.strictness import refuse_addressed_images, refuse_unknown_fields
+from gateway.dialects.completions.dialect import completions_dialect
+from gateway.dialects.direct import DirectDialect
+from gateway.dialects.embeddings.dialect import embeddings_dialect
 from gateway.errors import InvalidRequest
 from tests.gateway.chat.test_absent import REQUEST
 
@@ -55,3 +58,52 @@ def test_an_image_by_address_is_named() -> None:
     with pytest.raises(InvalidRequest) as caught:
         refuse_addressed_images(parse(**part("image_url", image_url=address)))
     assert caught.value.param == "messages[0].content[0].image_url.url"
+
+
+ADDRESS = "https://example.com/a.png"
+
+
+@pytest.mark.parametrize(
+    ("message", "path"),
+    [
+        ({"content": [{"type": "image_url", "image_url": ADDRESS}]}, "content[0].image_url"),
+        ({"content": [{"type": "input_image", "image_url": ADDRESS}]}, "content[0].image_url"),
+        ({"content": [{"type": "image", "source": {"type": "url", "url": ADDRESS}}]}, "content[0].source.url"),
+        (
+            {"content": "a", "content_blocks": [{"index": 0, "type": "image", "source": {"type": "url"}}]},
+            "content_blocks[0].source.url",
+        ),
+        (
+            {"content": "a", "output_items": [{"at": 0, "item": {"output": {"image_url": ADDRESS}}}]},
+            "output_items[0].item.output.image_url",
+        ),
+    ],
+)
+def test_an_image_by_address_in_the_words_of_another_api(message: dict[str, Any], path: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        refuse_addressed_images(parse(messages=[{"role": "user", **message}]))
+    assert caught.value.param == f"messages[0].{path}"
+
+
+def test_an_answer_of_any_deployment_sent_back_as_history_has_no_unknown_field() -> None:
+    blocks = [{"index": 0, "type": "thinking", "thinking": "a", "signature": "b"}]
+    items = [{"at": 0, "item": {"id": "rs", "type": "reasoning"}}]
+    answer = {"role": "assistant", "content": "a", "content_blocks": blocks, "output_items": items}
+    refuse_unknown_fields(parse(messages=[{"role": "user", "content": "q"}, answer]))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "body"),
+    [
+        (completions_dialect(), {"model": "m", "prompt": ["a"], "echo": False, "suffix": None, "best_of": 1}),
+        (embeddings_dialect(), {"model": "m", "input": [[1, 2]], "dimensions": 3, "encoding_format": "float"}),
+    ],
+)
+def test_other_operations_have_fields_of_their_own(dialect: DirectDialect, body: dict[str, Any]) -> None:
+    def read(**fields: Any) -> ChatRequest:
+        return dialect.begin(()).parse(json.dumps({**body, **fields}).encode())
+
+    refuse_unknown_fields(read())
+    with pytest.raises(InvalidRequest) as caught:
+        refuse_unknown_fields(read(x=1))
+    assert caught.value.param == "x"

@@ -15,6 +15,7 @@ from gateway.dialects.messages.usage import chat_usage
 from gateway.errors import UpstreamFailed
 
 _TOO_LONG: Final = "prompt is too long"
+_NO_MESSAGE: Final = "The deployment answered with something that is no message. Try again."
 _CODES: Final = {
     "authentication_error": "invalid_api_key",
     "not_found_error": "model_not_found",
@@ -30,11 +31,15 @@ def completion_of(body: bytes) -> bytes:
     if isinstance(document, dict) and isinstance(document.get("error"), dict):
         return encoded({"error": chat_error(document["error"])})
     blocks = document.get("content") if isinstance(document, dict) else None
-    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
-        raise UpstreamFailed("The deployment answered with something that is no message. Try again.")
+    if not isinstance(blocks, list):
+        raise UpstreamFailed(_NO_MESSAGE)
+    try:
+        message = _message(blocks)
+    except (AttributeError, TypeError):
+        raise UpstreamFailed(_NO_MESSAGE) from None
     choice = {
         "index": 0,
-        "message": _message(blocks),
+        "message": message,
         "logprobs": None,
         **choice_end(document.get("stop_reason"), document.get("stop_sequence")),
     }

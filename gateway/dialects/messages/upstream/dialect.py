@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
 from gateway.chat.json_members import without_members
 from gateway.chat.operation import CHAT, Operation
 from gateway.chat.request import ChatRequest
+from gateway.dialects.messages.headers import MAX_BETA_BYTES
 from gateway.dialects.messages.projection import BETAS
 from gateway.dialects.messages.upstream.answer import chat_envelope, completion_of
 from gateway.dialects.messages.upstream.events import MessageEvents
@@ -19,6 +21,8 @@ _PATH: Final = b"/messages"
 _VERSION: Final = (b"anthropic-version", b"2023-06-01")
 _ONLY_FOR_ANSWERS: Final = frozenset({"max_tokens", "stream", "metadata", "service_tier"})
 _AUTHORIZATION: Final = b"authorization"
+_BETA: Final = re.compile(r"[\x21-\x2b\x2d-\x7e]+")
+"""Name of a beta: a client of chat completions can write the member that becomes this header, too."""
 _BEARER: Final = b"bearer"
 
 
@@ -41,9 +45,13 @@ class AnthropicDialect:
     def request_headers(self, request: ChatRequest) -> Sequence[Header]:
         """Return the `anthropic-beta` of the client."""
         betas = request.document.get(BETAS)
-        if not isinstance(betas, list):
-            return ()
-        return ((b"anthropic-beta", ",".join(str(beta) for beta in betas).encode("latin-1", "replace")),)
+        named = (
+            [beta for beta in betas if isinstance(beta, str) and _BETA.fullmatch(beta)]
+            if isinstance(betas, list)
+            else []
+        )
+        value = ",".join(named).encode("ascii")
+        return ((b"anthropic-beta", value),) if 0 < len(value) <= MAX_BETA_BYTES else ()
 
     def body(self, request: ChatRequest, model: str) -> bytes:
         """Return the request for `model`; raises InvalidRequest for a field whose loss would change the answer."""

@@ -18,6 +18,7 @@ from gateway.errors import UpstreamFailed
 from gateway.upstreams.http1.sse import STRAY, SseDecoder, SseError
 
 MAX_MESSAGE_EVENT_BYTES: Final = 32 * 1024 * 1024
+_NO_EVENT: Final = "An event of the upstream's answer is none of a message. Try again."
 _DONE: Final = b"data: [DONE]\n\n"
 _text_of: Final = msgspec.json.Encoder().encode
 _STRINGS: Final = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
@@ -51,7 +52,7 @@ class MessageEvents:
             raise UpstreamFailed(f"The upstream's answer cannot be read: {error}. Try again.") from None
         for event in events:
             if not self._is_over and event.data:
-                self._take(_document(event.data), is_stray=event.event == STRAY)
+                self._take_event(_document(event.data), is_stray=event.event == STRAY)
         found = b"".join(self._out)
         self._out.clear()
         return found
@@ -59,6 +60,12 @@ class MessageEvents:
     def finish(self) -> bytes:
         """Return the events of what is left at the end of the body."""
         return self.feed(b"\n\n") if self._decoder.has_pending else b""
+
+    def _take_event(self, event: dict[str, Any], *, is_stray: bool) -> None:
+        try:
+            self._take(event, is_stray=is_stray)
+        except (AttributeError, KeyError, TypeError):  # its members have other types
+            raise UpstreamFailed(_NO_EVENT) from None
 
     def _take(self, event: dict[str, Any], *, is_stray: bool) -> None:
         kind = event.get("type")
@@ -111,7 +118,7 @@ class MessageEvents:
     def _take_delta(self, event: dict[str, Any]) -> None:
         delta = event.get("delta")
         if not isinstance(delta, dict) or not self._blocks:
-            raise UpstreamFailed("An event of the upstream's answer is none of a message. Try again.")
+            raise UpstreamFailed(_NO_EVENT)
         kind = delta.get("type")
         member = _STRINGS.get(kind) if isinstance(kind, str) else None
         if member is not None:

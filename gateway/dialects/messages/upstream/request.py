@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from gateway.chat.json_members import encoded
 from gateway.chat.request import ChatRequest
+from gateway.dialects.messages.native_blocks import blocks_in
 from gateway.dialects.messages.projection import BETAS
 from gateway.dialects.messages.tools import OWN_TOOLS
 from gateway.dialects.messages.upstream.turns import MessageTurns
@@ -66,7 +67,7 @@ def _refuse_what_matters(document: dict[str, Any]) -> None:
         wrong = "n" if (document.get("n") or 1) > 1 else "best_of"
     elif document.get("logprobs"):
         wrong = "logprobs"
-    elif "audio" in (document.get("modalities") or ()):
+    elif isinstance(modalities := document.get("modalities"), list) and "audio" in modalities:
         wrong = "modalities"
     else:
         names = ("presence_penalty", "frequency_penalty", "logit_bias", "functions")
@@ -86,8 +87,10 @@ def _max_tokens(document: dict[str, Any]) -> int:
 
 def _tools(document: dict[str, Any]) -> dict[str, Any]:
     tools = [_tool(tool, index) for index, tool in enumerate(document.get("tools") or ())]
-    for stored in document.get(OWN_TOOLS) or ():
-        tools.insert(stored["index"], {name: value for name, value in stored.items() if name != "index"})
+    for stored in blocks_in(document.get(OWN_TOOLS)):
+        index = stored.get("index")
+        own = {name: value for name, value in stored.items() if name != "index"}
+        tools.insert(index if type(index) is int else len(tools), own)
     if not tools:
         return {}
     found: dict[str, Any] = {"tools": tools}
@@ -140,10 +143,12 @@ def _add_format(found: dict[str, Any], document: dict[str, Any]) -> None:
     kind = stated.get("type")
     if kind in (None, "text") or "output_format" in document:
         return
-    setting = document.get("output_config") or {}
+    setting = document.get("output_config")
+    setting = setting if isinstance(setting, dict) else {}
     if setting.get("format"):
         return
-    schema = (stated.get("json_schema") or {}).get("schema") if kind == "json_schema" else None
+    inner = stated.get("json_schema") if kind == "json_schema" else None
+    schema = inner.get("schema") if isinstance(inner, dict) else None
     if schema is None:
         path = "response_format.type"
         message = f"{path}: Anthropic's API, which this model is served by, takes `json_schema` with a schema only."

@@ -6,6 +6,7 @@ import re
 from typing import Any, Final
 
 from gateway.chat.schema import CONTENT_BLOCKS
+from gateway.dialects.chat_calls import calls_of
 from gateway.dialects.messages.answer import input_of
 from gateway.dialects.messages.conversation import DOCUMENT, TOOL_RESULT
 from gateway.dialects.messages.native_blocks import Block, restored
@@ -58,7 +59,7 @@ class MessageTurns:
         content = message.get("content")
         if isinstance(content, list) or message.get(CONTENT_BLOCKS):
             texts = _blocks(content, path) if isinstance(content, list) else _text_blocks(content)
-            result["content"] = restored(texts, [], message.get(CONTENT_BLOCKS) or [])
+            result["content"] = restored(texts, [], message.get(CONTENT_BLOCKS))
         elif content:
             result["content"] = content
         self._results[call_id] = result
@@ -74,7 +75,7 @@ class MessageTurns:
             return
         parts: list[Block] = list(content) if isinstance(content, list) else _text_blocks(content)
         blocks: list[Block] = []
-        for index, part in enumerate(restored(parts, [], stored or [])):
+        for index, part in enumerate(restored(parts, [], stored)):
             block = _block(part, f"{path}.content[{index}]")
             place = part.get(TOOL_RESULT)
             if isinstance(place, dict) and _call_id(place.get("tool_use_id")) in self._results:
@@ -101,8 +102,8 @@ def _assistant_blocks(message: dict[str, Any]) -> list[Block]:
         *(_blocks(content, "") if isinstance(content, list) else _text_blocks(content)),
         *_text_blocks(message.get("refusal")),
     ]
-    calls = [_tool_use(call) for call in message.get("tool_calls") or ()]
-    return restored(texts, calls, message.get(CONTENT_BLOCKS) or [])
+    calls = [_tool_use(call) for call in calls_of(message)]
+    return restored(texts, calls, message.get(CONTENT_BLOCKS))
 
 
 def _tool_use(call: dict[str, Any]) -> Block:

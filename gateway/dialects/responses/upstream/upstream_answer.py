@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import msgspec
 
+from gateway.chat.schema import OUTPUT_ITEMS
 from gateway.completion.answer_json import document_of
 from gateway.dialects.responses.content import item_text
-from gateway.dialects.responses.input_messages import OUTPUT_ITEMS
 from gateway.errors import UpstreamFailed
 
 _FINISH: Final = {"max_output_tokens": "length", "content_filter": "content_filter"}
@@ -51,14 +52,20 @@ def completion_of_response(body: bytes) -> dict[str, Any]:
 
 def shared_members_of(response: dict[str, Any]) -> dict[str, Any]:
     """Return what all events of a completion share."""
-    created = response.get("created_at")
     shared = {
         "id": response.get("id") or "",
-        "created": int(created) if isinstance(created, int | float) else 0,
+        "created": _whole_seconds(response.get("created_at")),
         "model": response.get("model") or "",
     }
     tier = response.get("service_tier")
     return shared if tier is None else {**shared, "service_tier": tier}
+
+
+def _whole_seconds(stated: Any) -> int:
+    """Return an instant that the API may write with a fraction; zero where there is none."""
+    if isinstance(stated, msgspec.Raw):  # a decoded number with a fraction
+        stated = float(bytes(stated))
+    return int(stated) if isinstance(stated, int | float) and math.isfinite(stated) else 0
 
 
 def finish_reason_of_response(response: dict[str, Any], *, has_calls: bool) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gateway.chat.request import ChatRequest
+from gateway.chat.schema import OUTPUT_ITEMS
+from gateway.dialects.chat_calls import calls_of
 from gateway.dialects.responses.content import responses_content
-from gateway.dialects.responses.input_messages import OUTPUT_ITEMS
 from gateway.dialects.responses.output_items import latest_items
 from gateway.dialects.responses.tools import responses_tool_choice, responses_tools
 from gateway.errors import InvalidRequest
@@ -81,7 +82,9 @@ def _add_settings(body: dict[str, Any], document: dict[str, Any]) -> None:
         body["reasoning"] = {**(settings if isinstance(settings, dict) else {}), "effort": document["reasoning_effort"]}
     if document.get("logprobs"):
         body["top_logprobs"] = document.get("top_logprobs") or 0
-        body["include"] = list(dict.fromkeys([*(document.get("include") or ()), _LOGPROBS]))
+        include = document.get("include")
+        stated = include if isinstance(include, list) else []
+        body["include"] = stated if _LOGPROBS in stated else [*stated, _LOGPROBS]
 
 
 def _input_of(messages: list[dict[str, Any]]) -> tuple[str | None, list[Any]]:
@@ -119,7 +122,7 @@ def _answer_items(message: dict[str, Any]) -> list[Any]:
     content = message.get("content") or message.get("refusal")
     if content:
         pieces.append({"role": "assistant", "content": responses_content(content, is_output=True)})
-    pieces += [_call_item(call) for call in message.get("tool_calls") or ()]
+    pieces += [_call_item(call) for call in calls_of(message)]
     entries = latest_items(message.get(OUTPUT_ITEMS))
     items: list[Any] = []
     for number in range(len(pieces) + 1):
@@ -133,7 +136,9 @@ def _call_item(call: dict[str, Any]) -> dict[str, Any]:
     custom = call.get("custom")
     if isinstance(custom, dict):
         name, text = custom.get("name"), custom.get("input") or ""
-        return {"type": "custom_tool_call", "call_id": call["id"], "name": name, "input": text}
-    function = call["function"]
+        return {"type": "custom_tool_call", "call_id": call.get("id"), "name": name, "input": text}
+    function = call.get("function")
+    if not isinstance(function, dict):
+        return call
     arguments = function.get("arguments") or ""
-    return {"type": "function_call", "call_id": call["id"], "name": function["name"], "arguments": arguments}
+    return {"type": "function_call", "call_id": call.get("id"), "name": function["name"], "arguments": arguments}

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from gateway.chat.json_members import encoded
+from gateway.chat.schema import OUTPUT_ITEMS
 from gateway.completion.answer_json import document_of
 from gateway.dialects.chat_events import MAX_EVENT_BYTES
-from gateway.dialects.responses.input_messages import OUTPUT_ITEMS
 from gateway.dialects.responses.upstream.upstream_answer import (
     chat_annotation,
     chat_call,

@@ -267,3 +267,8 @@ def test_prompts_of_a_list_are_priced_together() -> None:
 
     assert request.num_choices == 4
     assert request.text_bytes == 12
+
+
+def test_empty_stream_options_are_absent() -> None:
+    body = {"model": "m", "prompt": "a", "stream_options": {}}
+    assert not completions_dialect().begin(()).parse(json.dumps(body).encode()).stream
