@@ -27,6 +27,9 @@ BENCHES: Final[Mapping[str, Entry]] = {
     "overhead": Entry(
         "gateway.overhead", "what the gateway adds to a request, requests per second and CPU per request of one core"
     ),
+    "surfaces": Entry(
+        "gateway.surfaces", "what Responses and Messages cost beside chat completions, a request and a stream event"
+    ),
     "streams": Entry(
         "gateway.streams", "many concurrent streams: none lost, what the gateway adds to first token and gaps"
     ),

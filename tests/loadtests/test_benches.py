@@ -34,6 +34,16 @@ def test_overhead_measures_latency_throughput_and_cpu() -> None:
 
 
 @pytest.mark.e2e
+def test_surfaces_are_compared_with_chat_completions() -> None:
+    record = bench("surfaces", "--seconds", "2")
+    assert record["failed_requests"] == 0
+    assert record["chat_p50_ms"] > 0
+    for name in ("responses", "messages"):
+        assert -10 < record[f"{name}_added_p50_ms"] < 10
+        assert -1000 < record[f"{name}_added_us_per_event"] < 1000
+
+
+@pytest.mark.e2e
 def test_streams_loses_none() -> None:
     record = bench("streams", "--seconds", "1", "--streams", "20")
     assert (record["streams"], record["lost"], record["chunks"]) == (20, 0, 400)
