@@ -122,7 +122,10 @@ CHUNKS = [
     {"id": "c", "model": "m", "choices": [{"index": 0, "delta": DELTA}]},
     {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": COMPLETION["usage"]},
 ]
-BLOCKS = [anthropic.REASONED, anthropic.TEXT, anthropic.CALL, anthropic.SEARCH, anthropic.FOUND, anthropic.CITED]
+BLOCKS: list[dict[str, Any]] = [
+    *(anthropic.REASONED, anthropic.TEXT, anthropic.CALL),
+    *(anthropic.SEARCH, anthropic.FOUND, anthropic.CITED),
+]
 WHOLE = anthropic.message_with(BLOCKS)
 PARSER = ChatRequestParser()
 MESSAGES = MessagesParser(PARSER)
