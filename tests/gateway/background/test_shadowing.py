@@ -127,6 +127,22 @@ async def test_without_predictions_a_shadow_is_a_label_all_the_same(tmp_path: Pa
         assert (label.source, label.lost) == ("shadow", 0.0)
 
 
+async def test_a_text_completion_has_no_shadow(tmp_path: Path) -> None:
+    async def completes(wire: Wire) -> None:
+        await wire.answer(b'{"id":"c","choices":[{"index":0,"text":"12","finish_reason":"stop"}]}')
+
+    async with running(tmp_path, policy=POLICY.format(folder=tmp_path, ratio=1.0)) as stack:
+        stack.small.otherwise = stack.large.otherwise = completes
+        reply = await stack.call({"model": "auto", "prompt": "7 plus 5 is"}, path="/v1/completions")
+        assert reply.status == 200
+        stack.small.otherwise, stack.large.otherwise = answering("12"), answering("12")
+        await stack.call(EASY)
+        await counted(stack, "shadows_total")
+
+        bodies = [one.body for one in (*stack.small.received, *stack.large.received)]
+        assert [b'"prompt"' in body for body in bodies].count(True) == 1
+
+
 async def test_a_shadow_gets_the_request_as_the_client_wrote_it(tmp_path: Path) -> None:
     body = (
         r'{"\u006dodel": "auto", "messages":[{"role":"user","content":"\u00e9\/"}],"stream":true,'
