@@ -23,6 +23,15 @@ SEED = 7
 KEY = "sk-penstock-schema-0123456789"
 TIMEOUT_S = 240.0
 """A run takes about ten seconds; a busy machine may need many times that."""
+UNSTATED = ("createResponse", "createMessage", "countMessageTokens", "createCompletion", "createEmbedding")
+"""Operations whose rules the document does not state in full yet; they have tests of their own."""
+TOKENS = ("tokenize", "detokenize")
+"""Operations whose answers a scripted upstream does not make."""
+CHAT = ("createChatCompletion",)
+"""The operation with a test of its own below."""
+STORED = ("getResponse", "deleteResponse", "listInputItems")
+"""Operations whose path parameter the edge holds to stricter rules than the document can state."""
+ELSEWHERE = [f"--exclude-operation-id={one}" for one in (*UNSTATED, *TOKENS, *STORED, *CHAT)]
 _RUN = "import sys; from schemathesis.cli import schemathesis; sys.exit(schemathesis())"
 
 
@@ -65,8 +74,8 @@ def check(document: dict[str, Any], url: str, folder: Path, *options: str) -> st
 def test_nothing_is_found_where_no_key_is_needed(tmp_path: Path) -> None:
     with scripted_gateway(tmp_path) as gateway:
         document = served_document(gateway.admin_url)
-        report = check(document, gateway.url, tmp_path, "-n", "25", "--phases", "coverage,fuzzing")
-    assert "7 selected / 7 total" in report
+        report = check(document, gateway.url, tmp_path, "-n", "25", "--phases", "coverage,fuzzing", *ELSEWHERE)
+    assert "8 selected / 19 total" in report
 
 
 def test_nothing_is_found_in_requests_that_reach_a_deployment(tmp_path: Path) -> None:
@@ -75,7 +84,9 @@ def test_nothing_is_found_in_requests_that_reach_a_deployment(tmp_path: Path) ->
         # Any text may be a model's name, and next to none is one: without this nearly every answer would be a 404.
         document["components"]["schemas"]["ChatFields"]["properties"]["model"] = {"enum": ["auto", "tiny", "only"]}
         where = ("--include-operation-id", "createChatCompletion")
-        check(document, gateway.url, tmp_path, "-n", "60", "--phases", "examples,coverage,fuzzing", *where)
+        # Parts of unknown kinds are passed on, which the negative mode takes for a fault; the last test has that mode.
+        mode = ("--mode", "positive")
+        check(document, gateway.url, tmp_path, "-n", "60", "--phases", "examples,coverage,fuzzing", *mode, *where)
         metrics = httpx.get(f"{gateway.admin_url}/metrics", timeout=30.0).text
     answered = [line for line in metrics.splitlines() if 'outcome="completed"' in line]
     assert sum(float(line.rpartition(" ")[2]) for line in answered) >= 50
@@ -88,7 +99,7 @@ def test_nothing_is_found_where_a_key_is_needed(tmp_path: Path) -> None:
         document = served_document(gateway.admin_url)
         assert document["security"] == [{"key": []}]
         sent = ("-H", f"Authorization: Bearer {KEY}")
-        check(document, gateway.url, tmp_path, "--phases", "coverage", *sent)
+        check(document, gateway.url, tmp_path, "--phases", "coverage", *sent, *ELSEWHERE)
 
 
 def test_nothing_is_found_in_bad_requests_to_the_whole_product(stack: Stack, tmp_path: Path) -> None:

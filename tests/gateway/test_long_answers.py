@@ -37,6 +37,11 @@ ERRORS: Final[dict[str, Callable[[int], bytes]]] = {
 }
 
 
+def of_model(answer: bytes) -> bytes:
+    """What the model made of an answer: a hit has an id and a time of its own."""
+    return b"".join(answer.partition(b'"choices"')[1:]) or answer
+
+
 @pytest.mark.parametrize("kind", ["plain", "exact", "cascade"])
 @pytest.mark.parametrize("num_bytes", [256 << 10, 900 << 10, 4 << 20])
 async def test_long_answers_hold_nobody_up(kind: str, num_bytes: int, tmp_path: Path) -> None:
@@ -53,7 +58,8 @@ async def test_long_answers_hold_nobody_up(kind: str, num_bytes: int, tmp_path: 
             async def send(name: str = name, body: bytes = body) -> None:
                 for _ in range(2):  # the second may come from the cache
                     reply = await call(tmp_path / "public.sock", body)
-                    assert (reply.status, reply.body) == (200, answers[0]), (name, reply.body[:300])
+                    assert reply.status == 200, (name, reply.body[:300])
+                    assert of_model(reply.body) == of_model(answers[0]), (name, reply.body[:300])
 
             assert await least_lag_s(tmp_path, send) < MAX_LAG_S, name
         for name, make in ERRORS.items():
