@@ -177,6 +177,10 @@ _TEXT: Final[Json] = {"type": "string", "minLength": 1}
 _MODEL_NAME: Final[Json] = msgspec.json.schema(ModelName)
 _BOOLEAN: Final[Json] = {"type": "string", "enum": ["true", "false"]}
 
+_NAMING: Final = frozenset({"arguments", "id", "name", "url"})
+"""Members that count even as an empty list or object, because they say what their object is."""
+_NO_NAME: Final[Json] = {"enum": [None, ""]}
+
 _REQUEST_ID: Final[dict[str, tuple[str, Json]]] = {
     "x-request-id": ("Made by the gateway", {"type": "string", "pattern": "^req_[A-Za-z0-9]+$"}),
 }
@@ -306,10 +310,14 @@ def _allow_absent(schemas: Json) -> None:
         schema = schemas[name]
         for member, allowed in schema.get("properties", {}).items():
             if member not in schema.get("required", ()):
-                schema["properties"][member] = {"anyOf": [allowed, _ABSENT]}
+                absent = _NO_NAME if member in _NAMING else _ABSENT
+                schema["properties"][member] = {"anyOf": [allowed, absent]}
     schemas["Absent"] = {
-        "description": "As good as absent: null, empty, or an object of nothing but such members.",
-        "anyOf": [{"enum": [None, "", []]}, {"type": "object", "additionalProperties": _ABSENT}],
+        "description": "As good as absent: null, or empty.",
+        "anyOf": [
+            {"enum": [None, "", []]},
+            {"type": "object", "maxProperties": 0},
+        ],
     }
 
 
@@ -339,7 +347,8 @@ def _add_relations(schemas: Json) -> None:
     kind = {"type": "string", "not": {"enum": sorted(KNOWN_PARTS - {OTHER_PART})}}
     schemas["OtherPart"] |= {"required": ["type"], "properties": {"type": kind}}
     is_function = _given("type", {"const": "function"})
-    schemas["ChatTool"] |= {"if": is_function, "then": _given("function", {"not": _ABSENT})}
+    for name in ("ChatTool", "ChatToolCall"):
+        schemas[name] |= {"if": is_function, "then": _given("function", {"not": _ABSENT})}
     arguments = schemas["ChatFunctionCall"]["properties"]["arguments"]
     schemas["ChatFunctionCall"]["properties"]["arguments"] = {"anyOf": [arguments, {"type": "null"}]}
     chat["allOf"] = [_only_with("top_logprobs", "logprobs"), _only_with("stream_options", "stream")]

@@ -65,4 +65,4 @@ def _is_subject(name: str, parent: dict[str, Any]) -> bool:
     """Return whether the member is the parent's payload, such as a message's content or the text of `type: text`."""
     if "role" in parent:
         return name == "content" and (parent["role"] != "assistant" or isinstance(parent[name], str | None))
-    return name == parent.get("type") or (name in _NAMING and not isinstance(parent[name], dict | list))
+    return name == parent.get("type") or name in _NAMING
