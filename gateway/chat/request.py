@@ -227,13 +227,7 @@ class ChatRequestParser:
         Raises:
             InvalidRequest: The body is not valid; `param` is the path of the first wrong field.
         """
-        if body.startswith(_BYTE_ORDER_MARK):
-            raise InvalidRequest(
-                "The body begins with a byte-order mark. Send plain UTF-8 without one.", code="invalid_json"
-            )
-        document, spans = self._guard.read(body)
-        if not PRIVILEGED_FIELDS.isdisjoint(document):
-            check_privileged(document)
+        document, spans = read_members(self._guard, body)
         try:
             fields = typed_fields(document, is_long=spans is not None)
         except InvalidRequest:
@@ -259,8 +253,7 @@ class ChatRequestParser:
         Raises:
             InvalidRequest: The document is not valid; `param` is the path of the first wrong field in it.
         """
-        if not PRIVILEGED_FIELDS.isdisjoint(document):
-            check_privileged(document)
+        check_privileged(document)
         raw = encoded_in_parts(document) if may_be_long else encoded(document)
         is_long = len(raw) > LONG_BYTES
         try:
@@ -311,6 +304,21 @@ def _values_of(body: bytes, spans: MemberSpans | None, names: set[str]) -> Itera
                 yield member.name, body[member.value_start : member.end]
 
 
+def read_members(guard: JsonGuard, body: bytes) -> tuple[dict[str, Any], MemberSpans | None]:
+    """Return the members of a body, and of a long one their positions.
+
+    Raises:
+        InvalidRequest: It is no acceptable JSON, or sets a field that only the operator sets.
+    """
+    if body.startswith(_BYTE_ORDER_MARK):
+        raise InvalidRequest(
+            "The body begins with a byte-order mark. Send plain UTF-8 without one.", code="invalid_json"
+        )
+    document, spans = guard.read(body)
+    check_privileged(document)
+    return document, spans
+
+
 def require_json(content_type: bytes | None, content_encoding: bytes | None) -> None:
     """Check that the body is declared as plain UTF-8 JSON.
 
@@ -340,10 +348,9 @@ def whole_numbers(document: dict[str, Any], names: Sequence[str]) -> dict[str, A
 
 def check_privileged(document: dict[str, Any]) -> None:
     """Raise InvalidRequest for a field that only the operator sets."""
-    found = PRIVILEGED_FIELDS & document.keys()
-    if not found:
+    if PRIVILEGED_FIELDS.isdisjoint(document):
         return
-    name = min(found)
+    name = min(PRIVILEGED_FIELDS & document.keys())
     raise InvalidRequest(
         f"`{name}` must not be part of a request; {FIELD_RULES[name].because}.",
         param=name,

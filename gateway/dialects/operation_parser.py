@@ -13,14 +13,13 @@ from gateway.chat.fields.faults import fault_of
 from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS, FieldRule
 from gateway.chat.item_limits import item_limits
 from gateway.chat.member_spans import MemberSpans
-from gateway.chat.request import ChatRequest, check_privileged, mended_body, whole_numbers
+from gateway.chat.request import ChatRequest, mended_body, read_members, whole_numbers
 from gateway.chat.schema import UserMessage
 from gateway.chat.strict_json import JsonGuard
 from gateway.errors import InvalidRequest
 
 F = TypeVar("F", bound=msgspec.Struct)
 
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 BYTES_PER_TOKEN: Final = 4
 """Bytes of text that one token id counts as."""
 MAX_PROMPT_TOKENS: Final = 200_000
@@ -54,7 +53,7 @@ class OperationParser(Generic[F]):
         self._rules = {**FIELD_RULES, **own_rules}
         names = [field.encode_name for field in msgspec.structs.fields(kind)]
         self._integers = [name for name in names if self._rules[name].type == "integer"]
-        self._names = frozenset(field.encode_name for field in msgspec.structs.fields(kind))
+        self._names = frozenset(names)
         self._guard = JsonGuard(self._names | PRIVILEGED_FIELDS, item_limits(kind))
 
     def parse(self, body: bytes) -> ChatRequest:
@@ -63,13 +62,7 @@ class OperationParser(Generic[F]):
 
     def read(self, body: bytes) -> ParsedBody[F]:
         """Return the body with its typed fields; raises InvalidRequest with the path of the first wrong one."""
-        if body.startswith(_BYTE_ORDER_MARK):
-            raise InvalidRequest(
-                "The body begins with a byte-order mark. Send plain UTF-8 without one.", code="invalid_json"
-            )
-        document, spans = self._guard.read(body)
-        if not PRIVILEGED_FIELDS.isdisjoint(document):
-            check_privileged(document)
+        document, spans = read_members(self._guard, body)
         try:
             return ParsedBody(body, document, self._converted(document), spans)
         except InvalidRequest:
