@@ -20,7 +20,7 @@ import msgspec
 from gateway.capacity.engine import EngineFigures
 
 Unit = Literal["GPU", "core"]
-"""What a replica computes on, and what is counted."""
+"""Hardware of a replica, and the unit in which a plan counts it."""
 Bound = Literal["ttft", "tpot", "num_seqs", "kv_memory", "step_tokens", "time"]
 
 _LATE: Final = 0.05

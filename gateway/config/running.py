@@ -1,7 +1,7 @@
 """RunningFile: the addresses of the product that runs in a runtime directory, for commands beside it.
 
 The process that listens holds a lock on the file. The kernel releases it on any death, so a file without a lock is
-left over and says nothing.
+left over and states nothing.
 """
 
 from __future__ import annotations

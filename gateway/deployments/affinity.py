@@ -150,7 +150,7 @@ class NamedSession(NamedTuple):
     """A client's own name for what its request belongs to."""
 
     place: str
-    """Where the request names it, as the policy writes that."""
+    """Place in the request that names the session, as the policy writes it."""
     value: str
 
     @property

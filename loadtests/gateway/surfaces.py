@@ -1,4 +1,4 @@
-"""What Responses and Messages cost beside chat completions, a request and a stream event.
+"""Cost of Responses and Messages beside chat completions, for a request and for a stream event.
 
 One connection, one request at a time: blocks of requests of each API through the same gateway in turn, so that all see
 the same machine. The upstream speaks chat completions and does no work; every answer is translated once.

@@ -124,7 +124,7 @@ def test_a_tenant_gets_a_key_first_and_keys_are_required_later(
         secret = page.locator("#secret").inner_text()
         admin.click(page.get_by_role("button", name="Done"))
         admin.check()
-        assert shipped.call("without").status_code == 200  # nobody is locked out by the first key
+        assert shipped.call("without").status_code == 200  # the first key locks no caller out
         assert shipped.call("with", authorization=f"Bearer {secret}").status_code == 200
         _require_keys_and_find_the_way_back(Admin(page), shipped)
         page.close()

@@ -21,7 +21,7 @@ HARD_QUESTION: Final = "Which of Croatia or Hungary has the lowest shipping pric
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstRun:
-    """What a start tells its user."""
+    """Facts that a start prints for its user."""
 
     needs_key: bool
     """True if clients need an API key."""

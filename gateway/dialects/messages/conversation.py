@@ -51,7 +51,7 @@ class ChatTurns:
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
         self.origins: list[tuple[str, list[str]]] = []
-        """Of each message: its path in the client's request, and the paths of its content's parts."""
+        """Paths by message: its path in the client's request, and the paths of its content's parts."""
         self.native: list[tuple[str, Block]] = []
         """Blocks of users and tools that have no form in chat completions, by their paths."""
         self.media_bytes = 0
