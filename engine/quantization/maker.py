@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 
 from engine.config import Quantization
 from engine.models.linear import Linear, make_linear
 from engine.models.raw_weights import RawWeights
+from engine.quantization.calibrated_groups import MOST_INPUTS, InputMoments, quantize_calibrated
+from engine.quantization.calibrated_linear import CalibratedLinear
 from engine.quantization.choice import KernelTable
 from engine.quantization.float8 import FLOAT8, check_float8, quantize_outputs
 from engine.quantization.kernels import DYNAMIC_INT8, WEIGHT_ONLY_GROUPS, WEIGHT_ONLY_INT8, KernelKind, Weight
@@ -17,8 +20,8 @@ from engine.quantization.plain_kernels import HALF_ROWS, WHOLE_ROWS, fits_half
 from engine.quantization.triton_kernels import TRITON_GROUPS, TRITON_INT8
 from engine.quantization.weights import ChannelWeight, GroupWeight, PlainWeight, quantize_channels, quantize_groups
 
-_GROUP_SIZES = (64, 32, 128)
-"""Group sizes in order of preference; the first one that divides the inputs is used."""
+_GROUP_SIZE = 32
+"""Number of inputs of an int4 group, as in the common 4-bit formats."""
 _DENSE_BITS = 8
 _MIN_NUMBERS = 1 << 14
 """Minimum number of weights for quantization; smaller ones gain nothing."""
@@ -45,6 +48,9 @@ class LinearMaker:
         self._quantization = quantization
         self._table = table
         self._retained = retained
+        self.is_calibrating = False
+        """True while int4 projections are to see inputs before `settle` quantizes them."""
+        self._waiting: list[CalibratedLinear] = []
 
     def dense(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
         """Return a projection for a weight [out, in], which it takes over. Raises QuantizationError."""
@@ -53,12 +59,20 @@ class LinearMaker:
         if self._quantization == "fp8":
             check_float8(weight.device)
             return self._linear(FLOAT8, quantize_outputs(weight), bias)
-        group_size = next((size for size in _GROUP_SIZES if weight.shape[1] % size == 0), None)
-        if self._quantization == "int4" and group_size is not None:
-            return self._linear(_GROUPS, quantize_groups(weight, group_size), bias)
+        if self._quantization == "int4" and weight.shape[1] % _GROUP_SIZE == 0:
+            if self.is_calibrating and weight.shape[1] <= MOST_INPUTS:
+                self._waiting.append(CalibratedLinear(weight, bias))
+                return self._waiting[-1]
+            return self.grouped([quantize_groups(weight, _GROUP_SIZE)], bias, weight.dtype)
         # On a GPU a step is bound by reading weights, so rounding activations gains nothing.
         is_dynamic = self._quantization == "int8_dynamic" and not weight.is_cuda
         return self._channels(quantize_channels(weight), bias, is_dynamic=is_dynamic)
+
+    def settle(self) -> None:
+        """Quantize the projections made since the last call, by the inputs that they have seen."""
+        while self._waiting:
+            linear = self._waiting.pop()
+            linear.settle(partial(self._calibrated, linear))
 
     def head(self, weight: torch.Tensor) -> Linear:
         """Return the vocabulary projection; the weight may be the embedding's and stays unchanged."""
@@ -74,6 +88,13 @@ class LinearMaker:
             bias: Bias of all outputs.
             dtype: Dtype of the model's activations.
         """
+        linear = self._grouped_parts(parts, bias, dtype)
+        joined = _joined(parts)
+        if joined is not None:
+            self._retain(linear, joined, bias, dtype)
+        return linear
+
+    def _grouped_parts(self, parts: Sequence[GroupWeight], bias: torch.Tensor | None, dtype: torch.dtype) -> Linear:
         first = parts[0]
         if len(parts) > 1 and all(_fit_together(first, part) for part in parts):
             columns = zip(*((part.codes, part.scales, part.zeros) for part in parts), strict=True)
@@ -89,6 +110,15 @@ class LinearMaker:
             linears.append((size, self._grouped(part, part_bias, dtype)))
             start += size
         return StackedLinear(linears)
+
+    def _calibrated(self, linear: CalibratedLinear, weight: torch.Tensor, moments: InputMoments) -> Linear:
+        found = quantize_calibrated(weight, _GROUP_SIZE, moments)
+        self._retain(linear, found, linear.bias, weight.dtype)
+        return self._grouped(found, linear.bias, weight.dtype)
+
+    def _retain(self, linear: Linear, found: GroupWeight, bias: torch.Tensor | None, dtype: torch.dtype) -> None:
+        if self._retained is not None and dtype == torch.float32:
+            self._retained.put_groups(linear, found.codes, found.scales, found.zeros, found.bits, bias)
 
     def _channels(self, weight: ChannelWeight, bias: torch.Tensor | None, *, is_dynamic: bool = False) -> Linear:
         """Return a projection with int8 codes and one scale per output; `is_dynamic` rounds inputs too."""
@@ -122,6 +152,18 @@ class LinearMaker:
         few = choice.few.build(weight, self._table.scratch)
         many = few if choice.many is choice.few else choice.many.build(weight, self._table.scratch)
         return QuantizedLinear(few, many, bias, weight.order if isinstance(weight, GroupWeight) else None)
+
+
+def _joined(parts: Sequence[GroupWeight]) -> GroupWeight | None:
+    """Return parts of any bits and group sizes as one weight; None if inputs are reordered or groups do not fit."""
+    size = min(part.group_size for part in parts)
+    if any(part.order is not None or part.group_size % size for part in parts):
+        return None
+    scales, zeros = (
+        torch.cat([found.repeat_interleave(part.group_size // size, 1) for part, found in pairs])
+        for pairs in ([(part, part.scales) for part in parts], [(part, part.zeros) for part in parts])
+    )
+    return GroupWeight(torch.cat([part.codes for part in parts]), scales, zeros, max(part.bits for part in parts))
 
 
 def _fit_together(one: GroupWeight, other: GroupWeight) -> bool:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 
 INT8_MAX = 127
-_INT4_MAX = 15
+INT4_MAX = 15
 _TINY = 1e-12
-_SHRINK_STEPS = 6
-_SHRINK_STEP = 0.05
+_SHRINK_STEPS = 5
+_SHRINK_STEP = 0.06
 _PIECE_NUMBERS = 1 << 15
 
 
@@ -104,8 +104,13 @@ def quantize_channels(weight: torch.Tensor) -> ChannelWeight:
     return ChannelWeight(codes, scales)
 
 
-def quantize_groups(weight: torch.Tensor, group_size: int) -> GroupWeight:
-    """Quantize a weight [out, in] to asymmetric int4 groups; each range is shrunk where that lowers the squared error.
+def quantize_groups(weight: torch.Tensor, group_size: int, importance: torch.Tensor | None = None) -> GroupWeight:
+    """Quantize a weight [out, in] to int4 groups, each with the scale and minimum of the least squared error found.
+
+    Args:
+        weight: Weight, of any floating dtype.
+        group_size: Number of inputs that share a scale.
+        importance: float32 [in]: factor of each input's squared errors; None: all count alike.
 
     Raises:
         ValueError: The group size does not divide the inputs.
@@ -115,38 +120,47 @@ def quantize_groups(weight: torch.Tensor, group_size: int) -> GroupWeight:
         raise ValueError(f"groups of {group_size} do not divide {num_in} inputs")
     rows = max(1, _PIECE_NUMBERS // num_in)
     # Small pieces stay in the processor's cache during the many passes over them.
-    pieces = [_quantize_piece(piece, group_size) for piece in torch.split(weight, rows)]
-    codes, scales, zeros = (torch.cat(parts) for parts in zip(*pieces, strict=True))
-    return GroupWeight(codes, scales, zeros, bits=4)
+    pieces = []
+    for piece in torch.split(weight, rows):
+        groups = piece.float().reshape(piece.shape[0], -1, group_size)
+        of_groups = torch.ones_like(groups[:1]) if importance is None else importance.view(1, -1, group_size)
+        scales, minima = fit_groups(groups, of_groups)
+        pieces.append((int4_codes(groups, scales, minima).flatten(1).to(torch.uint8), scales, minima))
+    codes, scales, minima = (torch.cat(parts) for parts in zip(*pieces, strict=True))
+    return GroupWeight(codes, scales, -minima / scales, bits=4)
 
 
-def _quantize_piece(weight: torch.Tensor, group_size: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return codes, scales and zeros of a piece."""
-    groups = weight.float().reshape(weight.shape[0], -1, group_size)
-    low, high = groups.amin(2), groups.amax(2)
-    best_scales, best_zeros = _affine(low, high)
-    best_errors = _squared_errors(groups, best_scales, best_zeros)
-    for step in range(1, _SHRINK_STEPS):
-        scales, zeros = _affine(low * (1 - step * _SHRINK_STEP), high * (1 - step * _SHRINK_STEP))
-        errors = _squared_errors(groups, scales, zeros)
-        is_better = errors < best_errors
-        best_scales = torch.where(is_better, scales, best_scales)
-        best_zeros = torch.where(is_better, zeros, best_zeros)
-        best_errors = torch.where(is_better, errors, best_errors)
-    codes = _codes(groups, best_scales, best_zeros).flatten(1).to(torch.uint8)
-    return codes, best_scales, best_zeros
+def fit_groups(groups: torch.Tensor, importance: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the scales and minima [...] of int4 codes for groups [..., size]: the best of several ranges.
+
+    Each range gives codes, and the codes the scale and minimum of the least weighted squared error.
+    """
+    low, high = groups.amin(-1), groups.amax(-1)
+    weights, weighted = importance.sum(-1), importance * groups
+    best: tuple[torch.Tensor, ...] = ()
+    for step in range(_SHRINK_STEPS):
+        factor = 1 - step * _SHRINK_STEP
+        scales = ((high - low) * (factor / INT4_MAX)).clamp_(min=_TINY)
+        minima = low + (high - low) * ((1 - factor) / 2)
+        codes = int4_codes(groups, scales, minima)
+        of_codes = importance * codes
+        first, second = of_codes.sum(-1), (of_codes * codes).sum(-1)
+        product, total = (weighted * codes).sum(-1), weighted.sum(-1)
+        spread = weights * second - first * first
+        is_spread = spread > _TINY * weights * second
+        fitted = (weights * product - first * total) / torch.where(is_spread, spread, 1.0)
+        is_fitted = is_spread & (fitted > _TINY)
+        scales = torch.where(is_fitted, fitted, scales)
+        minima = torch.where(is_fitted, (total - fitted * first) / weights, minima)
+        errors = codes.mul_(scales.unsqueeze(-1)).add_(minima.unsqueeze(-1)).sub_(groups).square_().mul_(importance)
+        found: tuple[torch.Tensor, ...] = (errors.sum(-1), scales, minima)
+        if best:
+            is_better = found[0] < best[0]
+            found = tuple(torch.where(is_better, *pair) for pair in zip(found, best, strict=True))
+        best = found
+    return best[1], best[2]
 
 
-def _affine(low: torch.Tensor, high: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return scales (exact in bfloat16, as in the kernels) and zeros that map low .. high to 0 .. 15."""
-    scales = ((high - low) / _INT4_MAX).clamp_(min=_TINY).bfloat16().float()
-    return scales, (-low / scales).round_()
-
-
-def _codes(groups: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor) -> torch.Tensor:
-    return groups.div(scales.unsqueeze(2)).add_(zeros.unsqueeze(2)).round_().clamp_(0, _INT4_MAX)
-
-
-def _squared_errors(groups: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor) -> torch.Tensor:
-    restored = _codes(groups, scales, zeros).sub_(zeros.unsqueeze(2)).mul_(scales.unsqueeze(2))
-    return restored.sub_(groups).square_().sum(2)
+def int4_codes(groups: torch.Tensor, scales: torch.Tensor, minima: torch.Tensor) -> torch.Tensor:
+    """Return the nearest codes, 0 .. 15 in float32, of groups [..., size]."""
+    return groups.sub(minima.unsqueeze(-1)).div_(scales.unsqueeze(-1)).round_().clamp_(0, INT4_MAX)

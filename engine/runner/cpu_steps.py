@@ -56,9 +56,7 @@ class CompiledSteps(Protocol):
 def loaded_weights(config: CoreConfig, machine: Machine, folder: Path) -> RawWeights | None:
     """Return the store for weights of compiled steps that the loader fills; None where no step will run compiled."""
     is_whole = (
-        config.compute.compiled_steps
-        and config.compute.quantization in ("none", "int8", "int8_dynamic")
-        and config.compute.tensor_parallel == 1
+        config.compute.compiled_steps and config.compute.quantization != "fp8" and config.compute.tensor_parallel == 1
     )
     if not is_whole or machine.device.type != "cpu" or machine.dtype != torch.float32 or machine.kv_dtype is not None:
         return None

@@ -6,20 +6,28 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
-from engine.attention.torch_attention import TorchAttention
-from engine.config import KVDtype, Quantization
+from engine.config import ComputeConfig, CoreConfig, KVConfig, KVDtype, Quantization
+from engine.cpu.step.prompt_mode import MAX_TOKENS
+from engine.models.decoder import Model
 from engine.models.loading.loader import load_model
+from engine.runner.cpu_steps import CompiledSteps, loaded_weights, with_compiled_steps
+from engine.runner.machine import Machine, find_machine
 from engine.selftest.text_model import ScoredText, TextModel
 from engine.training.batches import Encoder, render_conversation
 from engine.training.data.example import Example
 from engine.training.data.grade import is_right
 from engine.training.tokenizer import IM_END, read_tokenizer
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
 _MAX_ANSWER_TOKENS = 160
 _CHUNK_TOKENS = 512
+_ANY_TEXT = "a"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +78,24 @@ def loss(before: VariantQuality, after: VariantQuality) -> QualityLoss:
 
 
 def measure_quality(variant: Variant, texts: Sequence[ScoredText], tasks: Sequence[Example]) -> VariantQuality:
-    """Measure one variant on the CPU, in float32 where it is not quantized; answers are greedy."""
-    device, dtype = torch.device("cpu"), torch.float32
-    backend = TorchAttention(device, has_int8_kv=variant.kv_dtype == "int8")
-    if variant.kv_dtype == "bfloat16":
-        backend.head_major = torch.bfloat16
-    model = load_model(
-        variant.model_dir, dtype=dtype, device=device, backend=backend, quantization=variant.quantization
+    """Measure one variant on the CPU by the steps that serve, compiled where they are; answers are greedy.
+
+    An unquantized variant computes in float32, its KV cache too.
+    """
+    is_exact = variant.quantization == "none" and variant.kv_dtype == "auto"
+    config = CoreConfig(
+        model_dir=variant.model_dir,
+        compute=ComputeConfig(
+            device="cpu",
+            dtype="float32" if is_exact else "auto",
+            num_threads=torch.get_num_threads(),
+            quantization=variant.quantization,
+        ),
+        kv=KVConfig(kv_dtype=variant.kv_dtype),
     )
-    text_model = TextModel(model, backend, dtype, device)
+    machine = find_machine(config)
+    model = _served_model(config, machine)
+    text_model = TextModel(model, machine.backend, machine.dtype, machine.device)
     perplexity = text_model.perplexity(texts)
     if not tasks:
         return VariantQuality(perplexity=perplexity, accuracy=None, answers=())
@@ -95,13 +112,45 @@ def measure_quality(variant: Variant, texts: Sequence[ScoredText], tasks: Sequen
     return VariantQuality(perplexity=perplexity, accuracy=accuracy, answers=tuple(map(tuple, answers)))
 
 
+def _served_model(config: CoreConfig, machine: Machine) -> Model:
+    """Return the model as a core would serve it on this processor."""
+    retained = loaded_weights(config, machine, config.model_dir)
+    loaded = load_model(
+        config.model_dir,
+        dtype=machine.dtype,
+        device=machine.device,
+        backend=machine.backend,
+        quantization=config.compute.quantization,
+        retained=retained,
+    )
+    model = with_compiled_steps(config, loaded, machine.backend, retained)
+    if isinstance(model, CompiledSteps):
+        model.max_tokens, model.prompt_way = MAX_TOKENS, model.prompt_ways[-1]
+        model.resize(torch.get_num_threads())
+    return model
+
+
 def task_texts(model_dir: Path, tasks: Sequence[Example]) -> list[ScoredText]:
     """Return conversations in which only assistant tokens count."""
     return [ScoredText(ids, targets) for ids, targets in Encoder(read_tokenizer(model_dir)).encode(tasks)]
 
 
 def file_texts(model_dir: Path, path: Path, max_tokens: int) -> list[ScoredText]:
-    """Return a text file in pieces of 512 tokens, up to `max_tokens`; all tokens but each piece's first count."""
-    ids = read_tokenizer(model_dir).encode(path.read_text(encoding="utf-8"), add_special_tokens=False).ids[:max_tokens]
-    pieces = [ids[start : start + _CHUNK_TOKENS] for start in range(0, len(ids), _CHUNK_TOKENS)]
+    """Return a text file in pieces of 512 tokens, up to `max_tokens`; all tokens but each piece's first count.
+
+    Each piece begins with the special tokens that the tokenizer puts before a text, as requests do.
+    """
+    tokenizer = read_tokenizer(model_dir)
+    ids = tokenizer.encode(path.read_text(encoding="utf-8"), add_special_tokens=False).ids[:max_tokens]
+    start_ids = _start_ids(tokenizer)
+    size = _CHUNK_TOKENS - len(start_ids)
+    pieces = [start_ids + ids[start : start + size] for start in range(0, len(ids), size)]
     return [ScoredText(piece, [True] * (len(piece) - 1) + [False]) for piece in pieces if len(piece) > 1]
+
+
+def _start_ids(tokenizer: Tokenizer) -> list[int]:
+    """Return the special tokens before a text, such as the beginning-of-sequence token."""
+    encoding = tokenizer.encode(_ANY_TEXT)
+    is_special: list[int] = encoding.special_tokens_mask
+    ids: list[int] = encoding.ids
+    return ids[: is_special.index(0)]

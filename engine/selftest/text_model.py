@@ -14,6 +14,8 @@ from engine.models.decoder import Model
 _BLOCK_SIZE = 16
 _MAX_NUM_SEQS = 32
 _MAX_TOKENS = 512
+_LOGITS_TOGETHER = 32
+"""Number of tokens whose logits are computed at once, by the step that serves, in little memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +57,20 @@ class TextModel:
                 hidden = self._step(caches, [(seq, min(_MAX_TOKENS, len(seq.token_ids) - start))], longest)
                 targets = [i for i in range(start, seq.num_computed) if text.is_target[i]]
                 if targets:
-                    logits = self._model.logits(hidden[[i - start for i in targets]])
                     wanted = torch.tensor([seq.token_ids[i + 1] for i in targets], device=self._device)
-                    total += float(torch.nn.functional.cross_entropy(logits, wanted, reduction="sum"))
+                    total += self._loss(hidden[[i - start for i in targets]], wanted)
                     count += len(targets)
         if not count:
             raise ValueError("the texts hold no token to predict")
         return math.exp(total / count)
+
+    def _loss(self, hidden: torch.Tensor, wanted: torch.Tensor) -> float:
+        """Return the summed negative log-likelihood of the wanted tokens behind hidden states [T, hidden]."""
+        parts = zip(hidden.split(_LOGITS_TOGETHER), wanted.split(_LOGITS_TOGETHER), strict=True)
+        return sum(
+            float(torch.nn.functional.cross_entropy(self._model.logits(part), tokens, reduction="sum"))
+            for part, tokens in parts
+        )
 
     @torch.inference_mode()
     def answers(self, prompts: Sequence[Sequence[int]], stops: frozenset[int], max_tokens: int) -> list[list[int]]:

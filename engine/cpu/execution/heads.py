@@ -46,8 +46,8 @@ class CompiledHeads:
                 self.num_heads,
                 self._memory.address(weights.hidden_norm),
                 self._memory.address(weights.token_norm),
-                self._memory.projection(_in_int8(weights.gate_up)),
-                self._memory.projection(_in_int8(weights.down)),
+                self._memory.of_floats(_in_int8(weights.gate_up)),
+                self._memory.of_floats(_in_int8(weights.down)),
                 self._memory.address(weights.skip),
                 self._memory.address(weights.norms),
             )

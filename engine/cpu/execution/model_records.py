@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
+from engine.cpu.gemm.code_rows import CODE_GROUP
+from engine.cpu.gemm.code_weights import is_packable
 from engine.cpu.gemm.matrix_unit import is_permitted
 from engine.cpu.gemm.records import RecordMemory
 from engine.cpu.gemm.tiles import LANES
@@ -35,17 +38,18 @@ class ModelRecords:
         """
         self._weights = weights
         self._memory = RecordMemory()
+        self._has_dynamic = False
         layers = [self._layer(layer) for layer in decoder.layers]
         self.layers = np.array(layers, dtype=LAYER)
         """Records of the layers, followed by those for the matrix unit where it is used."""
         self.model = np.array([self._shape(decoder)], dtype=MODEL)
         self.norm = self._norm_weight(decoder.norm)
         """Address of the last norm's weight."""
-        in_layers = any(self.layers[name]["rounds"].any() for name in ("qkv", "output", "gate_up", "down"))
-        self.are_inputs_rounded = in_layers or bool(self.model["head"]["rounds"][0])
+        in_layers = any(self.layers[name]["code_kind"].any() for name in ("qkv", "output", "gate_up", "down"))
+        self.are_inputs_rounded = in_layers or bool(self.model["head"]["code_kind"][0])
         """True if any projection rounds its inputs."""
         # The matrix unit would multiply integer weights as bfloat16 and leave inputs unrounded.
-        self.has_unit = is_permitted() and not self.are_inputs_rounded
+        self.has_unit = is_permitted() and not self._has_dynamic
         if self.has_unit:
             self.layers = np.concatenate([self.layers, self._on_unit(decoder)])
 
@@ -107,8 +111,11 @@ class ModelRecords:
 
     def _projection(self, linear: object) -> tuple[int, ...]:
         retained = self._weights.of(linear)
-        _check(retained is not None, "its weights are quantized to groups, shared or no float32")
+        _check(retained is not None, "its weights are shared, no float32 or in groups of reordered inputs")
         assert retained is not None
+        is_grouped = retained.weight.dtype == torch.uint8
+        _check(not is_grouped or is_packable(retained), f"its weights are in groups of no multiple of {CODE_GROUP}")
+        self._has_dynamic |= retained.rounds_inputs
         return self._memory.projection(retained)
 
     def _head(self, decoder: Decoder) -> tuple[int, ...]:

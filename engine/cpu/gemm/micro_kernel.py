@@ -11,12 +11,9 @@ from functools import partial, reduce
 from typing import Any, Literal, NamedTuple
 
 from llvmlite import ir
-from numba.core import cgutils
 
 from engine.cpu.gemm.tiles import FLOAT_BYTES, LANES, Tile
 
-TOGETHER = 4
-"""Number of inputs whose products with one output's int8 weights an instruction adds."""
 _BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 WeightKind = Literal["float32", "bfloat16", "int8"]
 
@@ -97,42 +94,6 @@ class FloatOperands(ProductOperands):
             return self._load_halves(address)
         load = self._load_bytes if self._kind == "int8" else self._load_floats
         return load(address), load(self._builder.add(address, self._step_bytes))
-
-
-class CodeOperands(ProductOperands):
-    """Factors in int8 and rows of unsigned codes, whose products an instruction adds four at a time (VNNI)."""
-
-    def __init__(self, builder: Any, num_sums: int, weights: Any, vector_bytes: Any) -> None:
-        """Take weights [count / TOGETHER, LANES, TOGETHER] at an address, `vector_bytes` to the next vector."""
-        super().__init__(builder)
-        self._num_sums, self._weights, self._vector_bytes = num_sums, weights, vector_bytes
-        self.num_inputs = TOGETHER * num_sums
-        self.zero = ir.Constant(self._words, [0] * LANES)
-
-    def parts(self, place: Any, num_vectors: int) -> Iterator[tuple[Any, Sequence[Any]]]:
-        """Yield four inputs' factors for each sum."""
-        builder = self._builder
-        at = builder.add(self._weights, self._bytes(place, LANES))
-        for part in range(self._num_sums):
-            addresses = self._addresses(at, self._vector_bytes, num_vectors)
-            found = [self._load(address, self._words) for address in addresses]
-            yield builder.add(place, ir.Constant(place.type, TOGETHER * part)), found
-            at = builder.add(at, ir.Constant(place.type, LANES * TOGETHER))
-
-    def of_row(self, address: Any) -> Any:
-        """Return four codes."""
-        return self._spread(self._load(address, ir.IntType(32)), self._words)
-
-    def accumulate(self, total: Any, row: Any, vector: Any) -> Any:
-        """Return total + Σ of four unsigned codes times four signed weights, in each lane."""
-        kind = ir.FunctionType(self._words, [self._words] * 3)
-        name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"
-        function = cgutils.get_or_insert_function(self._builder.module, kind, name)
-        return self._builder.call(function, [total, row, vector])
-
-    def join(self, one: Any, other: Any) -> Any:
-        """Return the sum of two vectors."""
-        return self._builder.add(one, other)
 
 
 class MicroKernel(Tile):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from engine.cpu.gemm.arithmetic import add, floats, multiply, together
+from engine.cpu.gemm.code_rows import CODE_GROUP, GROUP_BYTES, round_to_codes
+from engine.cpu.gemm.code_tiles import CODE_KINDS, CODES, codes_2, codes_part
 from engine.cpu.gemm.matrix_unit import (
     CUT_BYTES,
     TILE_INPUTS,
@@ -13,35 +15,26 @@ from engine.cpu.gemm.matrix_unit import (
     unit_product_2_1,
     unit_product_2_2,
 )
-from engine.cpu.gemm.rounded_tiles import (
-    HEADER_BYTES,
-    ROUNDED,
-    round_to_codes,
-    round_to_floats,
-    rounded_1,
-    rounded_2,
-    rounded_part,
-)
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit.compiler import compiled
 
-_MOST_ROWS = ROUNDED.most_rows
+_MOST_ROWS = CODES.most_rows
+_BITS = tuple(CODE_KINDS[kind].bits if kind else 0 for kind in range(len(CODE_KINDS) + 1))
+_ZEROS = tuple(CODE_KINDS[kind].zero if kind else 0 for kind in range(len(CODE_KINDS) + 1))
 
 
 @compiled
 def prepared(projection, inputs, num_rows, room):
     """Return the address of input rows for `project`: the original, or rows in `room` that are rounded or cut."""
-    if projection.rounds == 0 and projection.halves == 0:
+    if projection.code_kind == 0 and projection.halves == 0:
         return inputs
     size, num_bytes = projection.num_inputs, prepared_bytes(projection)
     for row in range(num_rows):
         source, target = inputs + 4 * row * size, room + row * num_bytes
         if projection.halves != 0:
             cut_row(source, size, target)
-        elif projection.offsets != 0:
-            round_to_codes(source, size, target)
         else:
-            round_to_floats(source, size, target)
+            round_to_codes(source, size // CODE_GROUP, _ZEROS[projection.code_kind], target)
     return room
 
 
@@ -51,7 +44,7 @@ def prepared_bytes(projection):
     size = projection.num_inputs
     if projection.halves != 0:
         return CUT_BYTES * size
-    return HEADER_BYTES + size if projection.offsets != 0 else 4 * size
+    return size // CODE_GROUP * GROUP_BYTES if projection.code_kind != 0 else 4 * size
 
 
 @compiled
@@ -60,7 +53,7 @@ def project(projection, first, num_outputs, inputs, num_rows, out, out_stride):
 
     On the matrix unit, rows up to the next multiple of TILE_ROWS are read and written too.
     """
-    if projection.offsets != 0:
+    if projection.code_kind != 0 and projection.halves == 0:
         _multiply_codes(projection, first, num_outputs, inputs, num_rows, out, out_stride)
     else:
         size, packed, num_bytes = projection.num_inputs, projection.packed, projection.weight_bytes
@@ -81,24 +74,25 @@ def project(projection, first, num_outputs, inputs, num_rows, out, out_stride):
 
 @compiled
 def _multiply_codes(projection, first, num_outputs, inputs, num_rows, out, out_stride):
-    """Compute outputs of a projection of rows that are int8 codes."""
-    size, num_bytes = projection.num_inputs, prepared_bytes(projection)
-    vector, stride = LANES * size, 4 * out_stride
+    """Compute outputs of a projection of rows that are codes."""
+    kind, num_groups = projection.code_kind, projection.num_inputs // CODE_GROUP
+    row_bytes, stride = num_groups * GROUP_BYTES, 4 * out_stride
+    group_bytes = CODE_GROUP * _BITS[kind] // 8
     output = 0
     while output < num_outputs:
-        left, at = num_outputs - output, 4 * (first + output)
-        weights = projection.packed + (first + output) * size
-        offsets, scales = projection.offsets + at, projection.scales + at
-        row = 0
+        at, left = first + output, num_outputs - output
+        weights, of_groups = projection.packed + at * num_groups * group_bytes, 2 * at * num_groups
+        scales, minima = projection.group_scales + of_groups, projection.group_minima + of_groups
+        of_outputs, row = projection.scales + 4 * at, 0
         while row < num_rows:
             count = together(num_rows - row, _MOST_ROWS)
-            of_rows, found = inputs + row * num_bytes, out + 4 * (row * out_stride + output)
+            rows, found = inputs + row * row_bytes, out + 4 * (row * out_stride + output)
             if left >= 2 * LANES:
-                rounded_2(weights, vector, offsets, scales, of_rows, num_bytes, size, found, stride, count, 0)
-            elif left >= LANES:
-                rounded_1(weights, 0, offsets, scales, of_rows, num_bytes, size, found, stride, count, 0)
+                codes_2(kind, weights, scales, minima, of_outputs, rows, row_bytes, num_groups, found, stride, count, 0)
             else:
-                rounded_part(weights, 0, offsets, scales, of_rows, num_bytes, size, found, stride, count, left)
+                codes_part(
+                    kind, weights, scales, minima, of_outputs, rows, row_bytes, num_groups, found, stride, count, left
+                )
             row += count
         output += 2 * LANES if left >= 2 * LANES else LANES
 

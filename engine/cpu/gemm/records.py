@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch.nn import functional
 
-from engine.cpu.gemm import rounded_tiles
+from engine.cpu.gemm.code_weights import is_packable, pack_codes
 from engine.cpu.gemm.matrix_unit import TILE_INPUTS
-from engine.cpu.gemm.micro_kernel import TOGETHER
 from engine.cpu.gemm.tiles import LANES
 from engine.huge_pages import HugePages
 from engine.models.raw_weights import RawWeight
@@ -27,14 +25,16 @@ class RecordMemory:
         return tensor.data_ptr()
 
     def projection(self, retained: RawWeight) -> tuple[int, ...]:
-        """Return a PROJECTION record of weights, in bfloat16 where that is exact."""
+        """Return a PROJECTION record of weights: as codes if they are quantized, otherwise for float32 inputs."""
+        return self._of_codes(retained) if is_packable(retained) else self.of_floats(retained)
+
+    def of_floats(self, retained: RawWeight) -> tuple[int, ...]:
+        """Return a PROJECTION record whose inputs stay float32; weights are bfloat16 where that is exact."""
         num_outputs, num_inputs = retained.weight.shape
-        if retained.rounds_inputs and rounded_tiles.IS_THERE:
-            return self._of_codes(retained)
         weight = retained.weight.bfloat16() if retained.fits_bfloat16() else retained.weight
         scales, bias = (0 if found is None else self.address(found) for found in (retained.scales, retained.bias))
         at = self.address(self._pages.copy(packed(weight)))
-        return at, 0, weight.itemsize, scales, bias, int(retained.rounds_inputs), 0, num_inputs, num_outputs
+        return at, 0, weight.itemsize, scales, bias, 0, 0, 0, num_inputs, num_outputs
 
     def halves(self, retained: RawWeight, packed_at: int) -> int:
         """Return the address of weights as the matrix unit reads them; 0 if it cannot compute the projection.
@@ -53,14 +53,11 @@ class RecordMemory:
     def _of_codes(self, retained: RawWeight) -> tuple[int, ...]:
         """Return the record of weights that are multiplied as integers."""
         num_outputs, num_inputs = retained.weight.shape
-        assert retained.scales is not None
-        missing = -num_outputs % LANES
-        offsets = -rounded_tiles.OFFSET * retained.weight.sum(1, dtype=torch.int32)
-        padded = (functional.pad(numbers, (0, missing)) for numbers in (retained.scales.float(), offsets))
-        scales, starts = (self.address(numbers.contiguous()) for numbers in padded)
-        bias = 0 if retained.bias is None else self.address(retained.bias)
-        at = self.address(self._pages.copy(_in_groups(retained.weight, TOGETHER)))
-        return at, 0, retained.weight.itemsize, scales, bias, 1, starts, num_inputs, num_outputs
+        found = pack_codes(retained)
+        at = self.address(self._pages.copy(found.codes))
+        numbers = (found.output_scales, retained.bias, found.scales, found.minima)
+        scales, bias, group_scales, minima = (0 if one is None else self.address(one) for one in numbers)
+        return at, 0, 1, scales, bias, found.kind, group_scales, minima, num_inputs, num_outputs
 
     def clear(self) -> None:
         """Release all memory."""

@@ -14,8 +14,9 @@ PROJECTION = np.dtype(
         ("weight_bytes", np.int64),
         ("scales", np.int64),
         ("bias", np.int64),
-        ("rounds", np.int64),
-        ("offsets", np.int64),
+        ("code_kind", np.int64),
+        ("group_scales", np.int64),
+        ("group_minima", np.int64),
         ("num_inputs", np.int64),
         ("num_outputs", np.int64),
     ],
@@ -25,9 +26,10 @@ PROJECTION = np.dtype(
 
 `weight_bytes` is the size of a weight: 4 for float32, 2 for bfloat16, 1 for int8. `packed` holds vectors of LANES
 outputs, one for each input, padded with zeros; in bfloat16 two inputs are interleaved in pairs. If `halves` is not 0,
-the matrix unit computes the products, with weights that lie there as bfloat16 in pairs. `rounds` is not 0 if inputs are
-rounded to int8 first. If `offsets`, int32, is not 0, products are computed on int8 codes: weights then lie in groups of
-four inputs, and offsets and scales are padded with zeros too.
+the matrix unit computes the products, with weights that lie there as bfloat16 in pairs.
+
+If `code_kind` is not 0, inputs are rounded to int8 codes, and weights are codes of that kind
+(`engine.cpu.gemm.code_tiles`), as `engine.cpu.gemm.code_weights` packs them with group scales, minima and scales.
 """
 
 AHEAD = np.dtype(

@@ -18,6 +18,7 @@ from engine.models.families.registry import read_model_config
 from engine.models.layer_ops import LayerOps, layer_ops
 from engine.models.layers import HeadGroupNorm, RMSNorm
 from engine.models.linear import Linear
+from engine.models.loading.calibration import CalibrationRun, calibration_tokens
 from engine.models.mlp import MLP, DenseMLP
 from engine.models.raw_weights import RawWeights
 from engine.models.split import Split, Unsplit
@@ -77,7 +78,11 @@ def load_model(
     whole = replace(whole, rope=whole.rope.reaching(max_model_len))
     config, checkpoint = split.config(whole), split.checkpoint(model_dir, whole)
     maker = LinearMaker(quantization, kernels or KernelTable(time.perf_counter), retained)
-    model = _Assembler(config, checkpoint, dtype, device, maker, ops or layer_ops(device), split).decoder(backend)
+    assembler = _Assembler(config, checkpoint, dtype, device, maker, ops or layer_ops(device), split)
+    # Parts of a model that several processes share wait for each other, and on a GPU no step is ready yet.
+    if quantization == "int4" and device.type == "cpu" and isinstance(split, Unsplit):
+        assembler.calibration_token_ids = calibration_tokens(model_dir, config.vocab_size)
+    model = assembler.decoder(backend)
     checkpoint.check_all_taken()
     return model
 
@@ -106,6 +111,8 @@ class _Assembler:
         self._maker = maker
         self._ops = ops
         self._split = split
+        self.calibration_token_ids: list[int] = []
+        """Text whose states the layers see before they are quantized; empty: none."""
 
     def decoder(self, backend: AttentionBackend) -> Decoder:
         config = self._config
@@ -118,11 +125,25 @@ class _Assembler:
         return Decoder(
             config,
             embedding=embedding,
-            layers=[self._layer(index) for index in range(config.num_layers)],
+            layers=self._layers(embedding, backend),
             norm=self._norm("model.norm.weight"),
             head=self._split.gathered(self._maker.head(self._split.head_rows(head)), config.vocab_size),
             backend=backend,
         )
+
+    def _layers(self, embedding: torch.Tensor, backend: AttentionBackend) -> list[DecoderLayer]:
+        indices = range(self._config.num_layers)
+        if not self.calibration_token_ids:
+            return [self._layer(index) for index in indices]
+        calibration = CalibrationRun(self._config, embedding, self.calibration_token_ids, backend)
+        layers: list[DecoderLayer] = []
+        self._maker.is_calibrating = True
+        for index in indices:
+            layers.append(self._layer(index))
+            calibration.run(layers[-1])
+            self._maker.settle()
+        self._maker.is_calibrating = False
+        return layers
 
     def _layer(self, index: int) -> DecoderLayer:
         config, traits, prefix = self._config, self._config.traits, f"model.layers.{index}"

@@ -1,0 +1,216 @@
+"""Integer products of rows of codes: exact in whole numbers, equal alone and in a batch, on every processor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from engine.cpu.gemm.code_rows import CODE_GROUP, GROUP_BYTES, round_to_codes
+from engine.cpu.gemm.code_tiles import CODE_KINDS, CODES, HAS_DOT_PRODUCT, code_tile
+from engine.cpu.gemm.code_weights import is_packable, pack_codes
+from engine.cpu.gemm.projections import prepared, prepared_bytes, project
+from engine.cpu.gemm.records import RecordMemory
+from engine.cpu.gemm.tiles import LANES
+from engine.cpu.jit.compiler import compiled
+from engine.cpu.jit.layout import PROJECTION
+from engine.models.raw_weights import RawWeight
+from engine.quantization.weights import quantize_channels
+
+GROUPS = 3
+KINDS = sorted(CODE_KINDS)
+_in_floats = code_tile(2, has_dot_product=False)
+_by_instruction = code_tile(2)
+
+
+@compiled
+def multiply_in_floats(kind, addresses, row_bytes, num_groups, out, stride, num_rows):
+    weights, scales, minima, of_outputs, rows = addresses
+    _in_floats(kind, weights, scales, minima, of_outputs, rows, row_bytes, num_groups, out, stride, num_rows, 0)
+
+
+@compiled
+def multiply_by_instruction(kind, addresses, row_bytes, num_groups, out, stride, num_rows):
+    weights, scales, minima, of_outputs, rows = addresses
+    _by_instruction(kind, weights, scales, minima, of_outputs, rows, row_bytes, num_groups, out, stride, num_rows, 0)
+
+
+@compiled
+def round_row(row, num_groups, zero, out):
+    round_to_codes(row, num_groups, zero, out)
+
+
+def numbers(*shape: int, seed: int = 1) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape).astype(np.float32))
+
+
+def weight_of(kind: int, num_outputs: int, num_groups: int = GROUPS) -> tuple[RawWeight, torch.Tensor]:
+    """A weight of the kind, and its float32 values."""
+    bits, has_scales, has_minima = CODE_KINDS[kind]
+    size, bias = num_groups * CODE_GROUP, numbers(num_outputs, seed=3)
+    if not has_scales:
+        channels = quantize_channels(numbers(num_outputs, size))
+        return RawWeight(channels.codes, channels.scales, bias), channels.dequantize()
+    random = np.random.default_rng(2)
+    codes = torch.from_numpy(random.integers(0, 1 << bits, (num_outputs, size)).astype(np.uint8))
+    scales = torch.from_numpy(random.uniform(0.5, 1.5, (num_outputs, num_groups)).astype(np.float16)).float()
+    scales *= torch.exp2(torch.arange(num_outputs) % 7 - 20.0).unsqueeze(1)
+    zeros = torch.full_like(scales, float(1 << (bits - 1)))
+    if has_minima:
+        zeros += torch.from_numpy(random.integers(-4, 4, zeros.shape)).float()
+    minima = -zeros * scales
+    if has_minima:
+        powers = torch.exp2(torch.floor(torch.log2(scales.amax(1, keepdim=True))))
+        minima = (minima / powers).half().float() * powers
+    values = codes.view(num_outputs, num_groups, -1) * scales.unsqueeze(2) + minima.unsqueeze(2)
+    raw = RawWeight(codes, None, bias, group_scales=scales, group_zeros=zeros, bits=bits)
+    return raw, values.flatten(1)
+
+
+def rounded(inputs: torch.Tensor) -> torch.Tensor:
+    """Rows in groups of 255 even steps."""
+    groups = inputs.view(inputs.shape[0], -1, CODE_GROUP)
+    scales = groups.abs().amax(2, keepdim=True).clamp(min=1e-30) / 127
+    return groups.div(scales).round().mul(scales).flatten(1)
+
+
+class Product:
+    """One projection's record and the memory behind it."""
+
+    def __init__(self, raw: RawWeight) -> None:
+        self.memory = RecordMemory()
+        self.record = np.array([self.memory.projection(raw)], dtype=PROJECTION)[0]
+        self.num_outputs = raw.weight.shape[0]
+
+    def apply(self, inputs: torch.Tensor, first: int = 0) -> torch.Tensor:
+        """Outputs from the first on."""
+        num_rows, count = inputs.shape[0], self.num_outputs - first
+        room = np.zeros(num_rows * int(prepared_bytes(self.record)), dtype=np.uint8)
+        out = torch.full((num_rows, count + 3), 7.0)
+        ready = prepared(self.record, inputs.data_ptr(), num_rows, room.ctypes.data)
+        project(self.record, first, count, ready, num_rows, out.data_ptr(), count + 3)
+        assert (out[:, count:] == 7.0).all(), "nothing is written behind the last output"
+        return out[:, :count]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("num_rows", [1, 2, CODES.most_rows, CODES.most_rows + 1, 26])
+@pytest.mark.parametrize("num_outputs", [3, LANES, 2 * LANES, 3 * LANES + 4])
+def test_outputs_are_products_of_rows_rounded_in_groups(kind: int, num_rows: int, num_outputs: int) -> None:
+    raw, values = weight_of(kind, num_outputs + LANES)
+    assert raw.bias is not None
+    inputs = numbers(num_rows, GROUPS * CODE_GROUP, seed=2) * torch.logspace(-6, 6, num_rows)[:, None]
+    expected = rounded(inputs).double() @ values.double().T
+    product = Product(raw)
+
+    assert product.record["code_kind"] == kind
+    for first in (0, LANES):
+        found = (product.apply(inputs, first) - raw.bias[first:]).double()
+        # Where the rounding to steps is a tie, either step is right.
+        bound = 1e-3 * values.abs().amax() * inputs.abs().amax(1, keepdim=True) + 1e-6
+        assert ((found - expected[:, first:]).abs() <= bound).all()
+
+
+@pytest.mark.skipif(not HAS_DOT_PRODUCT, reason="this processor has no instruction for products of codes")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_processor_without_the_instruction_computes_the_same_numbers(kind: int) -> None:
+    raw, _ = weight_of(kind, 2 * LANES)
+    found, expected = (torch.zeros(CODES.most_rows, 2 * LANES) for _ in range(2))
+
+    _multiply(multiply_in_floats, kind, raw, found)
+    _multiply(multiply_by_instruction, kind, raw, expected)
+
+    assert expected.abs().min() > 0
+    assert torch.equal(found, expected)
+
+
+def _multiply(multiply: Callable[..., None], kind: int, raw: RawWeight, out: torch.Tensor) -> None:
+    """Multiply rows of both signs, in which each number is one of the largest."""
+    packed = pack_codes(raw)
+    num_rows, num_outputs = out.shape
+    inputs = numbers(num_rows, GROUPS * CODE_GROUP, seed=5)
+    inputs[0] = 9.0
+    rows = np.zeros(num_rows * GROUPS * GROUP_BYTES, dtype=np.uint8)
+    for row in range(num_rows):
+        target = rows.ctypes.data + row * GROUPS * GROUP_BYTES
+        round_row(inputs[row].data_ptr(), GROUPS, CODE_KINDS[kind].zero, target)
+    numbers_of = (packed.codes, packed.scales, packed.minima, packed.output_scales)
+    addresses = (*(0 if one is None else one.data_ptr() for one in numbers_of), rows.ctypes.data)
+    multiply(kind, addresses, GROUPS * GROUP_BYTES, GROUPS, out.data_ptr(), 4 * num_outputs, num_rows)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_has_the_same_numbers_alone_and_in_a_batch(kind: int) -> None:
+    raw, _ = weight_of(kind, 3 * LANES)
+    inputs, product = numbers(13, GROUPS * CODE_GROUP), Product(raw)
+
+    together = product.apply(inputs)
+
+    assert all(torch.equal(product.apply(inputs[row : row + 1])[0], together[row]) for row in range(13))
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_largest_codes_of_long_rows_are_summed_without_a_remainder(sign: float) -> None:
+    size = 128 * CODE_GROUP
+    found = Product(RawWeight(torch.full((LANES, size), 127, dtype=torch.int8), torch.ones(LANES), None)).apply(
+        torch.full((2, size), 4.0 * sign)
+    )
+
+    assert torch.allclose(found, torch.tensor(4.0 * sign * 127 * size), rtol=1e-6)
+
+
+def test_a_row_of_zeros_gives_zeros() -> None:
+    for kind in KINDS:
+        raw, _ = weight_of(kind, LANES)
+        raw = RawWeight(raw.weight, raw.scales, None, False, raw.group_scales, raw.group_zeros, raw.bits)
+        assert not Product(raw).apply(torch.zeros(2, GROUPS * CODE_GROUP)).any()
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_no_number_makes_none_of_its_own_row_alone(odd: float) -> None:
+    raw, _ = weight_of(5, 2 * LANES)
+    inputs = numbers(3, GROUPS * CODE_GROUP)
+    inputs[1, CODE_GROUP + 3] = odd
+    product = Product(raw)
+
+    found = product.apply(inputs)
+
+    assert found[1].isnan().all()
+    assert torch.equal(found[[0, 2]], product.apply(inputs[[0, 2]].contiguous()))
+
+
+def test_an_outlier_costs_the_precision_of_its_group_alone() -> None:
+    raw, values = weight_of(1, 2 * LANES)
+    assert raw.bias is not None
+    inputs = numbers(1, GROUPS * CODE_GROUP)
+    values = values.clone()
+    plain = Product(RawWeight(raw.weight, raw.scales, None)).apply(inputs) - inputs @ values.T
+    inputs[0, 5] = 4000.0
+    spoiled = Product(RawWeight(raw.weight, raw.scales, None)).apply(inputs) - inputs @ values.T
+
+    rest = inputs[:, CODE_GROUP:] @ values[:, CODE_GROUP:].T
+    assert spoiled.abs().max() > plain.abs().max()
+    assert (rounded(inputs)[:, CODE_GROUP:] - inputs[:, CODE_GROUP:]).abs().max() < 0.02
+    assert rest.abs().max() > 1.0
+
+
+def test_symmetric_codes_of_few_bits_need_no_minima() -> None:
+    codes = torch.randint(0, 32, (LANES, 2 * CODE_GROUP)).to(torch.uint8)
+    scales, zeros = torch.rand(LANES, 2), torch.full((LANES, 2), 16.0)
+    raw = RawWeight(codes, None, None, group_scales=scales, group_zeros=zeros, bits=5)
+
+    assert CODE_KINDS[pack_codes(raw).kind] == (8, True, False)
+    found, expected = Product(raw).apply(torch.eye(2 * CODE_GROUP)), (codes.view(LANES, 2, -1) - 16.0)
+    assert torch.allclose(found.T, (expected * scales.unsqueeze(2)).flatten(1), rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("size", "num_groups", "is_so"), [(64, 2, True), (64, 1, True), (64, 4, False), (48, 1, False)]
+)
+def test_groups_are_multiples_of_those_of_rows(size: int, num_groups: int, is_so: bool) -> None:
+    scales = torch.ones(LANES, num_groups)
+    codes = torch.zeros(LANES, size, dtype=torch.uint8)
+    assert is_packable(RawWeight(codes, None, None, group_scales=scales, group_zeros=scales, bits=4)) is is_so
+    assert not is_packable(RawWeight(torch.ones(LANES, size), None, None))
