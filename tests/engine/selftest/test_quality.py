@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
 
 from engine.bundled import model_dir
 from engine.selftest.quality import QualityLoss, Variant, VariantQuality, file_texts, loss, measure_quality, task_texts
@@ -74,6 +78,21 @@ def test_what_is_above_the_stated_loss_is_named(found: QualityLoss, named: str |
     excess = found.excess(0.01, 1.0)
 
     assert excess is None if named is None else excess is not None and named in excess
+
+
+def test_pieces_of_a_text_begin_as_requests_do(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(WordLevel({"<bos>": 0, "<eos>": 1, "a": 2, "?": 3}, unk_token="?"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.post_processor = TemplateProcessing(single="<bos> $A <eos>", special_tokens=[("<bos>", 0), ("<eos>", 1)])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    path = tmp_path / "text.txt"
+    path.write_text("a ? " * 300)
+
+    first, second = file_texts(tmp_path, path, 600)
+
+    assert list(first.token_ids) == [0] + [2, 3] * 255 + [2]
+    assert list(second.token_ids) == [0, 3] + [2, 3] * 44
+    assert list(first.is_target) == [True] * 511 + [False]
 
 
 def test_a_model_that_makes_no_sense_has_lost_everything() -> None:
