@@ -94,14 +94,14 @@ def machine(folder: Path) -> Machine:
     return found
 
 
-@pytest.mark.parametrize("settings", [{}, {"quantization": "int8"}, {"quantization": "int8_dynamic"}])
+@pytest.mark.parametrize("settings", [{}, *({"quantization": name} for name in ("int8", "int8_dynamic", "int4"))])
 def test_weights_are_stored_for_compiled_steps(folder: Path, machine: Machine, settings: dict[str, str]) -> None:
     assert loaded_weights(config(folder, **settings), machine, folder) is not None
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{"compiled_steps": False}, {"quantization": "int4"}, {"tensor_parallel": 2}],
+    [{"compiled_steps": False}, {"quantization": "fp8"}, {"tensor_parallel": 2}],
 )
 def test_no_weights_are_stored_where_no_step_will_run_compiled(
     folder: Path, machine: Machine, settings: dict[str, object]
