@@ -2,8 +2,7 @@
 
 The method is GPTQ (Frantar et al. 2022). With H the second moments of the inputs, rounding column j by the error e
 changes the outputs least if each later column k changes by -e * U[j, k] / U[j, j], where U is the upper Cholesky factor
-of H's inverse. Each group's scale and minimum are fitted when its first column is reached. The inputs that matter most
-come first, group by group, because the last ones have no later columns to make up for them.
+of H's inverse. Each group's scale and minimum are fitted when its first column is reached.
 """
 
 from __future__ import annotations
@@ -42,31 +41,23 @@ def quantize_calibrated(weight: torch.Tensor, group_size: int, moments: InputMom
     """Quantize a weight [out, in] to int4 groups with the least error of the outputs for such inputs."""
     damped = moments.damped()
     importance = damped.diagonal().contiguous()
-    group_order, order = _order(importance, group_size)
-    upper, failed = _upper_factor(damped[order][:, order])
+    upper, failed = _upper_factor(damped)
     if failed or moments.num_tokens == 0:
         # Inputs that never vary have no inverse; their sizes still say which errors matter.
         return quantize_groups(weight, group_size, importance if moments.num_tokens else None)
-    left = weight.float().t()[order]
+    left = weight.float().t().contiguous()
     codes = torch.empty_like(left, dtype=torch.uint8)
-    scales, minima = (torch.empty(weight.shape[0], len(group_order)) for _ in range(2))
-    for index, group in enumerate(group_order.tolist()):
-        first, behind = index * group_size, (index + 1) * group_size
+    scales, minima = [], []
+    for first in range(0, left.shape[0], group_size):
+        behind = first + group_size
         block = left[first:behind]
-        scale, minimum = fit_groups(block.t(), importance[order[first:behind]].unsqueeze(0))
+        scale, minimum = fit_groups(block.t(), importance[first:behind].unsqueeze(0))
         errors = _round_block(block, scale, minimum, upper[first:behind, first:behind], codes[first:behind])
         left[behind:].addmm_(upper[first:behind, behind:].t(), errors, alpha=-1.0)
-        scales[:, group], minima[:, group] = scale, minimum
-    codes[order] = codes.clone()
-    return GroupWeight(codes.t().contiguous(), scales, -minima / scales, bits=4)
-
-
-def _order(importance: torch.Tensor, group_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return groups by falling importance, and all inputs: group by group, by falling importance in each."""
-    of_groups = importance.view(-1, group_size)
-    group_order = of_groups.sum(1).argsort(descending=True)
-    inside = of_groups.argsort(1, descending=True)
-    return group_order, (group_order.unsqueeze(1) * group_size + inside[group_order]).flatten()
+        scales.append(scale)
+        minima.append(minimum)
+    of_groups, least = torch.stack(scales, 1), torch.stack(minima, 1)
+    return GroupWeight(codes.t().contiguous(), of_groups, -least / of_groups, bits=4)
 
 
 def _upper_factor(moments: torch.Tensor) -> tuple[torch.Tensor, bool]:
