@@ -63,10 +63,14 @@ class LinearMaker:
             if self.is_calibrating and weight.shape[1] <= MOST_INPUTS:
                 self._waiting.append(CalibratedLinear(weight, bias))
                 return self._waiting[-1]
-            return self.grouped([quantize_groups(weight, _GROUP_SIZE)], bias, weight.dtype)
+            return self.grouped([self._groups(weight)], bias, weight.dtype)
         # On a GPU a step is bound by reading weights, so rounding activations gains nothing.
         is_dynamic = self._quantization == "int8_dynamic" and not weight.is_cuda
         return self._channels(quantize_channels(weight), bias, is_dynamic=is_dynamic)
+
+    @staticmethod
+    def _groups(weight: torch.Tensor) -> GroupWeight:
+        return quantize_groups(weight, _GROUP_SIZE, has_whole_zeros=weight.is_cuda)
 
     def settle(self) -> None:
         """Quantize the projections made since the last call, by the inputs that they have seen."""

@@ -104,13 +104,20 @@ def quantize_channels(weight: torch.Tensor) -> ChannelWeight:
     return ChannelWeight(codes, scales)
 
 
-def quantize_groups(weight: torch.Tensor, group_size: int, importance: torch.Tensor | None = None) -> GroupWeight:
+def quantize_groups(
+    weight: torch.Tensor,
+    group_size: int,
+    importance: torch.Tensor | None = None,
+    *,
+    has_whole_zeros: bool = False,
+) -> GroupWeight:
     """Quantize a weight [out, in] to int4 groups, each with the scale and minimum of the least squared error found.
 
     Args:
         weight: Weight, of any floating dtype.
         group_size: Number of inputs that share a scale.
         importance: float32 [in]: factor of each input's squared errors; None: all count alike.
+        has_whole_zeros: True for kernels that subtract zeros from codes in 16 bits, which is exact for integers alone.
 
     Raises:
         ValueError: The group size does not divide the inputs.
@@ -125,9 +132,12 @@ def quantize_groups(weight: torch.Tensor, group_size: int, importance: torch.Ten
         groups = piece.float().reshape(piece.shape[0], -1, group_size)
         of_groups = torch.ones_like(groups[:1]) if importance is None else importance.view(1, -1, group_size)
         scales, minima = fit_groups(groups, of_groups)
+        if has_whole_zeros:
+            minima = (minima / scales).round_() * scales
         pieces.append((int4_codes(groups, scales, minima).flatten(1).to(torch.uint8), scales, minima))
     codes, scales, minima = (torch.cat(parts) for parts in zip(*pieces, strict=True))
-    return GroupWeight(codes, scales, -minima / scales, bits=4)
+    zeros = -minima / scales
+    return GroupWeight(codes, scales, zeros.round_() if has_whole_zeros else zeros, bits=4)
 
 
 def fit_groups(groups: torch.Tensor, importance: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
