@@ -47,6 +47,12 @@ class CodeKind(NamedTuple):
         """Code of the weight 0 without minima; 0 with them."""
         return 0 if self.has_minima else 1 << (self.bits - 1)
 
+    @property
+    def name(self) -> str:
+        """Short name for logs and metrics, with the arithmetic of this processor."""
+        weights = f"int{self.bits} in groups" if self.has_scales else f"int{self.bits}"
+        return f"{weights} times int8" + ("" if HAS_DOT_PRODUCT else " in float32")
+
 
 CODE_KINDS = {
     1: CodeKind(8, has_scales=False, has_minima=False),

@@ -14,6 +14,8 @@ from engine.models.raw_weights import RawWeight
 
 _INT8_ZERO = 128
 _LEAST_SCALE = 2.0**-100
+_MOST_STEPS = 2.0**14
+"""Largest minimum in units of the output's scale; float16 reaches four times as far."""
 
 
 class CodeWeights(NamedTuple):
@@ -47,28 +49,44 @@ def pack_codes(weight: RawWeight) -> CodeWeights:
     assert weight.group_zeros is not None
     repeats = weight.weight.shape[1] // weight.group_scales.shape[1] // CODE_GROUP
     scales, zeros = (found.float().repeat_interleave(repeats, 1) for found in (weight.group_scales, weight.group_zeros))
-    bits = 4 if weight.bits == 4 else 8
-    codes = weight.weight
-    middle = float(1 << (bits - 1))
-    if bits == 8 and _have_one_zero(zeros, weight.bits):
-        # Codes of fewer bits move to the middle of those of 8, which makes minima superfluous.
+    bits = 4 if weight.bits <= 4 else 8
+    codes, middle = weight.weight, 1 << (bits - 1)
+    if _can_move(zeros, weight.bits, bits):
+        # Codes around another zero move to the middle, which makes minima superfluous.
         codes = codes + (middle - zeros[:, :1]).to(torch.uint8)
-        zeros = torch.full_like(zeros, middle)
+        zeros = torch.full_like(zeros, float(middle))
     has_minima = not bool((zeros == middle).all())
     kind = CodeKind(bits, has_scales=True, has_minima=has_minima)
-    # A power of two loses nothing and keeps small scales in float16's range.
-    output_scales = torch.exp2(torch.floor(torch.log2(scales.abs().amax(1).clamp_min(_LEAST_SCALE))))
-    relative = scales / output_scales.unsqueeze(1)
-    minima = _packed_numbers(-zeros * relative) if has_minima else None
+    minima = -zeros * scales
+    # A power of two loses nothing, and keeps scales and minima in float16's range.
+    largest = torch.maximum(scales.abs().amax(1), minima.abs().amax(1) / _MOST_STEPS)
+    output_scales = torch.exp2(torch.floor(torch.log2(largest.clamp_min(_LEAST_SCALE))))
+    relative, least = (_packed_numbers(found / output_scales.unsqueeze(1)) for found in (scales, minima))
     number = next(number for number, known in CODE_KINDS.items() if known == kind)
-    return CodeWeights(number, _packed_words(codes, bits), _packed_numbers(relative), minima, _padded(output_scales))
+    words = _packed_words(codes, bits)
+    return CodeWeights(number, words, relative, least if has_minima else None, _padded(output_scales))
 
 
-def _have_one_zero(zeros: torch.Tensor, bits: int) -> bool:
-    """Return whether each output has one zero, a code of so many bits that may become the middle of 8 bits."""
-    first = zeros[:, :1]
-    is_code = bool(((first == first.round()) & (first >= 0) & (first <= _INT8_ZERO)).all())
-    return is_code and bool((zeros == first).all()) and (1 << bits) - 1 + _INT8_ZERO - int(first.min()) < 256
+def unpack_codes(packed: CodeWeights, num_outputs: int) -> torch.Tensor:
+    """Return the weights, float32 [out, in], by which integer tiles multiply."""
+    kind = CODE_KINDS[packed.kind]
+    words = packed.codes
+    if kind.bits == 4:
+        words = torch.stack((words & 15, words >> 4), 2).flatten(1, 2)
+    codes = words.transpose(1, 2).flatten(2).flatten(0, 1).float() - kind.zero
+    groups = codes.view(codes.shape[0], -1, CODE_GROUP)
+    if packed.scales is not None:
+        groups = groups * _unpacked_numbers(packed.scales)
+    if packed.minima is not None:
+        groups = groups + _unpacked_numbers(packed.minima)
+    return groups.flatten(1).mul_(packed.output_scales.unsqueeze(1))[:num_outputs]
+
+
+def _can_move(zeros: torch.Tensor, code_bits: int, bits: int) -> bool:
+    """Return whether each output has one zero that may move to the middle of `bits` bits, with codes of `code_bits`."""
+    first, middle = zeros[:, :1], 1 << (bits - 1)
+    is_code = bool(((first == first.round()) & (first >= 0) & (first <= middle)).all())
+    return is_code and bool((zeros == first).all()) and (1 << code_bits) - 1 + middle - int(first.min()) < 1 << bits
 
 
 def _padded(numbers: torch.Tensor) -> torch.Tensor:
@@ -90,3 +108,8 @@ def _packed_numbers(numbers: torch.Tensor) -> torch.Tensor:
     """Return float16 [out / LANES, groups, LANES]."""
     padded = _padded(numbers)
     return padded.view(-1, LANES, padded.shape[1]).transpose(1, 2).half().contiguous()
+
+
+def _unpacked_numbers(numbers: torch.Tensor) -> torch.Tensor:
+    """Return float32 [out, groups, 1]."""
+    return numbers.float().transpose(1, 2).flatten(0, 1).unsqueeze(2)

@@ -39,7 +39,7 @@ def test_logits_are_near_those_of_the_libraries_products(
 
     found, expected, unquantized = (one.prefill(Row(list(PROMPT)), [70, 1, 19]) for one in (compiled, plain, exact))
 
-    # The libraries round activations to bfloat16; the codes of compiled steps add about the error of int8 weights again.
+    # Libraries round activations to bfloat16; codes of compiled steps add about the error of int8 weights again.
     assert (found - unquantized).square().mean() < 2 * (expected - unquantized).square().mean()
     compiled.model.close()
 

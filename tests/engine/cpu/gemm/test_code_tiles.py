@@ -10,14 +10,14 @@ import torch
 
 from engine.cpu.gemm.code_rows import CODE_GROUP, GROUP_BYTES, round_to_codes
 from engine.cpu.gemm.code_tiles import CODE_KINDS, CODES, HAS_DOT_PRODUCT, code_tile
-from engine.cpu.gemm.code_weights import is_packable, pack_codes
+from engine.cpu.gemm.code_weights import is_packable, pack_codes, unpack_codes
 from engine.cpu.gemm.projections import prepared, prepared_bytes, project
 from engine.cpu.gemm.records import RecordMemory
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit.compiler import compiled
 from engine.cpu.jit.layout import PROJECTION
 from engine.models.raw_weights import RawWeight
-from engine.quantization.weights import quantize_channels
+from engine.quantization.weights import quantize_channels, quantize_groups
 
 GROUPS = 3
 KINDS = sorted(CODE_KINDS)
@@ -196,14 +196,29 @@ def test_an_outlier_costs_the_precision_of_its_group_alone() -> None:
     assert rest.abs().max() > 1.0
 
 
-def test_symmetric_codes_of_few_bits_need_no_minima() -> None:
-    codes = torch.randint(0, 32, (LANES, 2 * CODE_GROUP)).to(torch.uint8)
-    scales, zeros = torch.rand(LANES, 2), torch.full((LANES, 2), 16.0)
-    raw = RawWeight(codes, None, None, group_scales=scales, group_zeros=zeros, bits=5)
+@pytest.mark.parametrize("kind", KINDS)
+def test_packed_weights_unpack_to_their_values(kind: int) -> None:
+    raw, values = weight_of(kind, LANES + 3)
+    assert torch.allclose(unpack_codes(pack_codes(raw), LANES + 3), values, rtol=1e-3)
 
-    assert CODE_KINDS[pack_codes(raw).kind] == (8, True, False)
-    found, expected = Product(raw).apply(torch.eye(2 * CODE_GROUP)), (codes.view(LANES, 2, -1) - 16.0)
-    assert torch.allclose(found.T, (expected * scales.unsqueeze(2)).flatten(1), rtol=1e-3)
+
+@pytest.mark.parametrize(("bits", "zero", "packed_bits"), [(3, 4.0, 4), (4, 8.0, 4), (5, 16.0, 8), (6, 32.0, 8)])
+def test_codes_of_few_bits_move_to_the_middle(bits: int, zero: float, packed_bits: int) -> None:
+    codes = torch.randint(0, 1 << bits, (LANES, 2 * CODE_GROUP)).to(torch.uint8)
+    scales = torch.rand(LANES, 2) + 0.1
+    raw = RawWeight(codes, None, None, group_scales=scales, group_zeros=torch.full((LANES, 2), zero), bits=bits)
+
+    packed = pack_codes(raw)
+
+    expected = ((codes.view(LANES, 2, -1) - zero) * scales.unsqueeze(2)).flatten(1)
+    assert CODE_KINDS[packed.kind] == (packed_bits, True, False)
+    assert torch.allclose(unpack_codes(packed, LANES), expected, rtol=1e-3)
+
+
+def test_groups_of_one_number_keep_it() -> None:
+    found = quantize_groups(torch.full((LANES, CODE_GROUP), -0.75), CODE_GROUP)
+    raw = RawWeight(found.codes, None, None, group_scales=found.scales, group_zeros=found.zeros, bits=4)
+    assert torch.allclose(unpack_codes(pack_codes(raw), LANES), torch.tensor(-0.75), rtol=1e-3)
 
 
 @pytest.mark.parametrize(
