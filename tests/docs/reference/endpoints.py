@@ -19,7 +19,7 @@ from engine.frontend.http.health import EngineProbes
 from engine.frontend.http.tokenization import Tokenization
 from gateway.admin.api.gate import METRICS_PATH
 from gateway.admin.routes import GuardedPath
-from gateway.api.openapi import openapi_document
+from gateway.api.openapi.document import openapi_document
 from gateway.app.app import Gateway
 from gateway.config.sources import config_of
 from tests.docs.reference.markdown import code, one_line, page, section, table
