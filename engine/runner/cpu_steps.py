@@ -91,7 +91,8 @@ def with_compiled_steps(
         return model
     assert isinstance(backend, TorchAttention)
     try:
-        compiled = CompiledModel(model, backend, retained, kv_dtype)
+        pairs_inputs = model.config.dtype == torch.bfloat16 and config.compute.dtype == "auto"
+        compiled = CompiledModel(model, backend, retained, kv_dtype, pairs_inputs=pairs_inputs)
         prepare()
         return compiled
     except NotCompilable as reason:
