@@ -29,9 +29,7 @@ class LlamaPeer:
 
         self._llama, self._numpy, self._num_threads = llama_cpp, np, num_threads
         llama_cpp.llama_backend_init()
-        self._model: Any = llama_cpp.llama_model_load_from_file(
-            path.encode(), llama_cpp.llama_model_default_params()
-        )
+        self._model: Any = llama_cpp.llama_model_load_from_file(path.encode(), llama_cpp.llama_model_default_params())
         if not self._model:
             raise SystemExit(f"llama.cpp cannot load {path}")
         self._vocab_size = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))

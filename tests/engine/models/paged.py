@@ -81,9 +81,7 @@ class PagedRunner:
             retained=retained,
         )
         if compiled_threads:
-            self.model = compiled = compile_model(
-                self.model, backend, retained, kv_dtype, pairs_inputs=pairs_inputs
-            )
+            self.model = compiled = compile_model(self.model, backend, retained, kv_dtype, pairs_inputs=pairs_inputs)
             compiled.resize(compiled_threads)
             compiled.max_tokens = MAX_TOKENS
         self.caches = [backend.allocate(num_blocks, block_size, spec, dtype) for spec in self.model.attention_specs]
