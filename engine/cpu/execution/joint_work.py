@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.cpu.gemm.arithmetic import copy, integers, normalise
 from engine.cpu.gemm.matrix_unit import configure, release
 from engine.cpu.jit.compiler import compiled
-from engine.cpu.jit.counters import change, count, sleep, wait_for
+from engine.cpu.jit.counters import change, present_count, sleep, wait_for
 from engine.cpu.jit.intrinsics import fetch_add, futex_wake, load_acquire, relax
 from engine.cpu.jit.layout import GENERATION, IS_CLOSED, LAYERS_WORK, LOGITS_WORK, NUM_AWAKE, NUM_INSIDE
 from engine.cpu.jit.work_queue import PHASE_BYTES
@@ -92,14 +92,14 @@ def help_out(models, layers, steps, work_queue, control, thread, seen, patience)
     """Take part in steps as they open, until none has opened for a while; return the last generation seen."""
     waited = 0
     while waited < patience:
-        generation = count(control + GENERATION)
+        generation = present_count(control + GENERATION)
         if generation % 2 == 0 or generation == seen:
             waited += 1
             relax()
             continue
         fetch_add(control + NUM_INSIDE, 1)
         # The leader waits for threads inside: a step that is still open here stays valid until this thread leaves.
-        if count(control + GENERATION) == generation:
+        if present_count(control + GENERATION) == generation:
             _part(models[0], layers, steps[0], work_queue, thread)
             waited = 0
         seen = generation
@@ -118,7 +118,7 @@ def serve(models, layers, steps, work_queue, control, thread, patience):
         fetch_add(control + NUM_AWAKE, 1)
         seen = help_out(models, layers, steps, work_queue, control, thread, seen, patience)
         fetch_add(control + NUM_AWAKE, -1)
-        generation = count(control + GENERATION)
+        generation = present_count(control + GENERATION)
         if load_acquire(control + IS_CLOSED) != 0:
             return
         if generation % 2 == 0 or generation == seen:

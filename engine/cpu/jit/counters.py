@@ -11,12 +11,15 @@ from engine.cpu.jit.intrinsics import fetch_add, futex_wait, futex_wake, load_ac
 
 _SLEEPER = 1 << 32
 _COUNT = _SLEEPER - 1
-_PATIENCE = 300
-"""Number of spins before a thread sleeps: a few microseconds, about as long as the work between two waits."""
+_PATIENCE = 2000
+"""Number of spins before a thread sleeps: some tens of microseconds.
+
+The longest chunk of a prompt takes as long, and a thread that another process displaces is away for milliseconds.
+"""
 
 
 @compiled
-def count(counter):
+def present_count(counter):
     """Return the present count."""
     return load_acquire(counter) & _COUNT
 
@@ -40,11 +43,11 @@ def sleep(counter, seen):
 @compiled
 def wait_for(counter, least, most):
     """Wait until a count is at least `least` and at most `most`."""
-    spins, found = 0, count(counter)
+    spins, found = 0, present_count(counter)
     while found < least or found > most:
         if spins < _PATIENCE:
             spins += 1
             relax()
         else:
             sleep(counter, found)
-        found = count(counter)
+        found = present_count(counter)
