@@ -108,7 +108,7 @@ def _may_round_kv(config: CoreConfig, model: Model) -> bool:
 
 
 def _may_round_inputs(config: CoreConfig, model: Model) -> bool:
-    """Return whether inputs of products may be rounded to bfloat16: by the checkpoint's own dtype, unless one is set."""
+    """Return whether inputs of products may be rounded to bfloat16: by the checkpoint's dtype, unless one is set."""
     return model.config.dtype == torch.bfloat16 and config.compute.dtype == "auto"
 
 
