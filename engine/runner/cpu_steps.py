@@ -91,7 +91,7 @@ def with_compiled_steps(
         return model
     assert isinstance(backend, TorchAttention)
     try:
-        compiled = CompiledModel(model, backend, retained, kv_dtype)
+        compiled = CompiledModel(model, backend, retained, kv_dtype, pairs_inputs=_may_round_inputs(config, model))
         prepare()
         return compiled
     except NotCompilable as reason:
@@ -105,6 +105,11 @@ def _may_round_kv(config: CoreConfig, model: Model) -> bool:
     """Return whether the KV pool may hold bfloat16: by the checkpoint's own dtype, or by the setting."""
     is_own = model.config.dtype == torch.bfloat16 and config.compute.dtype == config.kv.kv_dtype == "auto"
     return is_own or config.kv.kv_dtype == "bfloat16"
+
+
+def _may_round_inputs(config: CoreConfig, model: Model) -> bool:
+    """Return whether inputs of products may be rounded to bfloat16: by the checkpoint's dtype, unless one is set."""
+    return model.config.dtype == torch.bfloat16 and config.compute.dtype == "auto"
 
 
 def settle_steps(
