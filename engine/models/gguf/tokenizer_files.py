@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from engine.config import MAX_TOKENIZER_MERGES
 from engine.models.gguf.parts import GgufModel
 from engine.models.gguf.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 from engine.models.gguf.text_tokens import split_pattern
-from engine.models.gguf.vocabulary import MAX_MERGES, Vocabulary
+from engine.models.gguf.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -73,8 +74,8 @@ def _pre_tokenizer(model: GgufModel) -> PreTokenizer:
 def _stored_merges(model: GgufModel, vocabulary: Vocabulary) -> list[tuple[str, str]]:
     key = f"{_PREFIX}.merges"
     stored = model.strings(key)
-    if len(stored) > MAX_MERGES:
-        raise model.error(key, f"has {len(stored)} merges; at most {MAX_MERGES} are read")
+    if len(stored) > MAX_TOKENIZER_MERGES:
+        raise model.error(key, f"has {len(stored)} merges; at most {MAX_TOKENIZER_MERGES} are read")
     merges = []
     for text in stored:
         # A token may start with a space, but the one between both parts comes later.
@@ -135,8 +136,8 @@ def _scored_merges(model: GgufModel, vocabulary: Vocabulary) -> list[tuple[str, 
             continue
         pairs = ((text[:at], text[at:]) for at in range(len(text) - 1, 0, -1))
         merges += [pair for pair in pairs if pair[0] in ids and pair[1] in ids]
-        if len(merges) > MAX_MERGES:
-            raise model.error(key, f"gives more than {MAX_MERGES} merges")
+        if len(merges) > MAX_TOKENIZER_MERGES:
+            raise model.error(key, f"gives more than {MAX_TOKENIZER_MERGES} merges")
     return merges
 
 

@@ -34,8 +34,6 @@ _END_TEXTS = frozenset(
 """
 _HARMONY = frozenset({"<|return|>", "<|call|>"})
 """Where these are, `<|end|>` ends a message, not the answer."""
-MAX_MERGES = 750_000
-"""Largest number of merges that is read; the largest published vocabulary, Gemma 3's, has 514,906."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

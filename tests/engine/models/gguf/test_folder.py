@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
-import time
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,23 +78,19 @@ def test_a_damaged_folder_is_made_anew(model: Path, tmp_path: Path) -> None:
     assert (folder / "tokenizer.json").is_file()
 
 
-def _prepare(model: Path, cache: Path, start: float) -> None:
-    while time.monotonic() < start:
-        pass
-    prepare_folder(model, cache)
-
-
 def test_processes_that_make_the_same_folder_at_once_agree(model: Path, tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    start = time.monotonic() + 0.2
-    processes = [context.Process(target=_prepare, args=(model, tmp_path / "cache", start)) for _ in range(4)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(timeout=60)
+    code = "import sys, pathlib; from engine.models.gguf.folder import prepare_folder as prepare; "
+    code += "sys.stdin.read(); print(prepare(*map(pathlib.Path, sys.argv[1:])))"
+    command = [sys.executable, "-c", code, str(model), str(tmp_path / "cache")]
+    processes = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)
+    ]
+    # They start when their input ends: all at once, after their imports.
+    found = {process.communicate(timeout=60)[0].strip() for process in processes}
 
-    assert [process.exitcode for process in processes] == [0] * 4
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == [prepare_folder(model, tmp_path / "cache").name]
+    assert [process.returncode for process in processes] == [0] * 4
+    assert found == {str(prepare_folder(model, tmp_path / "cache"))}
+    assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
 def test_a_cache_that_cannot_be_written_is_named(model: Path, tmp_path: Path) -> None:
@@ -127,7 +123,8 @@ def test_texts_of_ten_scripts_have_the_tokens_of_llama_cpp(real_model: tuple[str
     for row in LLAMA_CPP_IDS["texts"]:
         assert tokenizer.encode_bare(row["text"]) == row[name], row["text"]
         text = b"".join(tokenizer.display_bytes(token_id) for token_id in row[name])
-        assert text.decode() == row["text"]
+        # SentencePiece does not tell its mark of a space from the same character in the text.
+        assert text.decode().replace("▁", " ") == row["text"].replace("▁", " ")
 
 
 def test_grammars_read_the_tokenizer(real_model: tuple[str, Path, Path]) -> None:
