@@ -262,9 +262,7 @@ def _open(path: Path) -> safe_open:
         with path.open("rb") as file:
             header_bytes = int.from_bytes(file.read(_LENGTH_BYTES), "little")
         if _MAX_HEADER_BYTES < header_bytes < path.stat().st_size:
-            raise CheckpointError(
-                f"{path}: has a header of {header_bytes} bytes; at most {_MAX_HEADER_BYTES} are read"
-            )
+            raise CheckpointError(f"{path}: has a header of {header_bytes} bytes; at most {_MAX_HEADER_BYTES} are read")
         return safe_open(path, framework="pt", device="cpu")
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path}: is not a readable safetensors file: {error}") from error

@@ -162,5 +162,7 @@ def test_integers_in_place_of_weights_are_refused(directory: Path) -> None:
     tensors["model.norm.weight"] = tensors["model.norm.weight"].int()
     save_file(tensors, directory / "model.safetensors")
 
-    with pytest.raises(CheckpointError, match=r"model\.norm\.weight: expected floating-point numbers, got torch\.int32"):
+    with pytest.raises(
+        CheckpointError, match=r"model\.norm\.weight: expected floating-point numbers, got torch\.int32"
+    ):
         Checkpoint(directory).take("model.norm.weight", (48,))

@@ -106,7 +106,9 @@ def write_shape(writer: gguf.GGUFWriter, config: Any) -> None:
 def _write_rope(writer: gguf.GGUFWriter, config: Any, head_dim: int) -> None:
     rope = config.rope_parameters
     if "full_attention" in rope:
-        writer.add_key_value("gemma3.rope.freq_base_swa", rope["sliding_attention"]["rope_theta"], gguf.GGUFValueType.FLOAT32)
+        writer.add_key_value(
+            "gemma3.rope.freq_base_swa", rope["sliding_attention"]["rope_theta"], gguf.GGUFValueType.FLOAT32
+        )
         rope = rope["full_attention"]
     writer.add_rope_freq_base(rope["rope_theta"])
     writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1.0)))

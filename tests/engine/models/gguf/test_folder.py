@@ -35,7 +35,9 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module", params=REAL_MODELS)
-def real_model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path, Path]]:
+def real_model(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, Path, Path]]:
     name: str = request.param
     file = REAL_MODELS[name]()
     yield name, file, prepare_folder(file, tmp_path_factory.mktemp("cache"))
@@ -82,9 +84,7 @@ def test_processes_that_make_the_same_folder_at_once_agree(model: Path, tmp_path
     code = "import sys, pathlib; from engine.models.gguf.folder import prepare_folder as prepare; "
     code += "sys.stdin.read(); print(prepare(*map(pathlib.Path, sys.argv[1:])))"
     command = [sys.executable, "-c", code, str(model), str(tmp_path / "cache")]
-    processes = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)
-    ]
+    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     # They start when their input ends: all at once, after their imports.
     found = {process.communicate(timeout=60)[0].strip() for process in processes}
 

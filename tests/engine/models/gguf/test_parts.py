@@ -81,9 +81,9 @@ def test_metadata_of_the_wrong_type_is_named(tmp_path: Path) -> None:
         model.integer("llama.feed_forward_length")
     with pytest.raises(GgufError, match="none: expected an integer, got nothing"):
         model.integer("none")
-    with pytest.raises(GgufError, match="general.architecture: expected a number, got 'llama'"):
+    with pytest.raises(GgufError, match=r"general\.architecture: expected a number, got 'llama'"):
         model.number("general.architecture")
-    with pytest.raises(GgufError, match="llama.block_count: expected a string, got 3"):
+    with pytest.raises(GgufError, match=r"llama\.block_count: expected a string, got 3"):
         model.string("llama.block_count")
-    with pytest.raises(GgufError, match="llama.block_count: expected true or false, got 3"):
+    with pytest.raises(GgufError, match=r"llama\.block_count: expected true or false, got 3"):
         model.boolean("llama.block_count", True)

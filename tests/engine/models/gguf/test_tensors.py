@@ -18,7 +18,14 @@ from engine.quantization.packed_tensors import take_packed
 from engine.tensor_parallel.checkpoint import PartCheckpoint
 from tests.engine.models.checkpoints import make_reference
 from tests.engine.models.families.parity import PROMPT, reference_logits
-from tests.engine.models.gguf.files import ARCHS, close, random_blocks, write_byte_level_vocabulary, write_model, write_shape
+from tests.engine.models.gguf.files import (
+    ARCHS,
+    close,
+    random_blocks,
+    write_byte_level_vocabulary,
+    write_model,
+    write_shape,
+)
 from tests.engine.models.paged import PagedRunner, Row
 
 GGUF = PublishedQuantization(method="gguf", bits=8, group_size=32, zero_offset=0)
@@ -52,9 +59,7 @@ def test_dequantized_weights_give_the_logits_of_the_same_numbers(kind: str, tmp_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_weights_in_their_own_groups_stay_close(
-    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_weights_in_their_own_groups_stay_close(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder, expected = quantized_folder(tmp_path, kind, is_kept=True)
 
     with caplog.at_level(logging.INFO, "engine.models.loading.loader"):
