@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,12 +34,10 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module", params=REAL_MODELS)
-def real_model(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, Path, Path]]:
+def real_model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Path]:
     name: str = request.param
     file = REAL_MODELS[name]()
-    yield name, file, prepare_folder(file, tmp_path_factory.mktemp("cache"))
+    return name, file, prepare_folder(file, tmp_path_factory.mktemp("cache"))
 
 
 def test_a_folder_has_all_files_and_a_link_to_the_weights(model: Path, tmp_path: Path) -> None:
@@ -96,7 +93,7 @@ def test_processes_that_make_the_same_folder_at_once_agree(model: Path, tmp_path
 def test_a_cache_that_cannot_be_written_is_named(model: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
 
-    with pytest.raises(GgufError, match="cache: the folder of tiny model.gguf cannot be written: .*XDG_CACHE_HOME"):
+    with pytest.raises(GgufError, match=r"cache: the folder of tiny model\.gguf cannot be written: .*XDG_CACHE_HOME"):
         prepare_folder(model, tmp_path / "cache")
 
 
