@@ -11,6 +11,9 @@ import msgspec
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
+MAX_TOKENIZER_MERGES = 750_000
+"""Largest number of merges of a tokenizer; the largest published vocabulary, Gemma 3's, has 514,906."""
+
 Quantization = Literal["none", "int8", "int8_dynamic", "int4", "fp8"]
 KVDtype = Literal["auto", "float32", "bfloat16", "int8", "fp8"]
 Overlap = Literal["auto", "on", "off"]
