@@ -301,6 +301,8 @@ class CoreLink:
             self._deliver(output)
         for change in report.adapters:
             self.adapters.reported(change)
+        if report.adapters:
+            self.wake_watchers()
 
     def _deliver(self, output: SeqOutput) -> None:
         if output.finish_reason is None:
