@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from engine.config import CoreConfig, EngineConfigError
 from engine.lora.adapter_config import AdapterError
@@ -15,10 +16,16 @@ from engine.lora.lora_model import LoraModel
 from engine.lora.stacked_weights import StackedWeights, adapter_bytes
 from engine.models.config.config import ModelConfig
 from engine.models.decoder import Decoder, Model
-from engine.runner.cpu_steps import CompiledSteps
 from engine.runner.machine import Machine
 
 logger = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class ModelWithDecoder(Protocol):
+    """Model whose compiled steps stand beside a decoder with the same weights."""
+
+    decoder: Decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,7 @@ def load_adapters(
         EngineConfigError: The memory limit is too low, or an adapter cannot be served.
     """
     settings = config.adapters
-    is_compiled = isinstance(model, CompiledSteps)
+    is_compiled = isinstance(model, ModelWithDecoder)
     if not settings.num_places:
         return Adapters(AdapterTable.without_places(), None, StepAdapters(), is_compiled)
     bytes_each = adapter_bytes(model.config, settings.max_lora_rank, machine.dtype)
@@ -83,7 +90,7 @@ def load_adapters(
         dtype=machine.dtype,
         device=machine.device,
     )
-    decoder = model.decoder if isinstance(model, CompiledSteps) else model
+    decoder = model.decoder if isinstance(model, ModelWithDecoder) else model
     assert isinstance(decoder, Decoder), "the settings refuse adapters beside tensor parallelism"
     step = StepAdapters()
     attach_adapters(decoder, weights, step)

@@ -7,6 +7,7 @@ from hashlib import blake2b
 from engine.step.sequence import Sequence
 
 _DIGEST_BYTES = 16
+_SALT_BYTES = 16
 
 
 class PrefixIndex:
@@ -79,5 +80,5 @@ def _root_digest(seq: Sequence) -> bytes:
     A later load under the same name counts as another adapter.
     """
     load_id = 0 if seq.adapter is None else seq.adapter.load_id
-    of_adapter = load_id.to_bytes(blake2b.SALT_SIZE, "big")
+    of_adapter = load_id.to_bytes(_SALT_BYTES, "big")
     return blake2b(seq.cache_salt, digest_size=_DIGEST_BYTES, person=b"penstock-root", salt=of_adapter).digest()

@@ -32,8 +32,6 @@ copy.
 class CompiledSteps(Protocol):
     """A model some of whose steps can run compiled."""
 
-    decoder: Decoder
-    """The same model in torch."""
     max_tokens: int
     """Maximum number of tokens of a compiled step whose sequences have few tokens each."""
     prompt_way: PromptWay

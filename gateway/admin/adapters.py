@@ -98,20 +98,20 @@ class AdapterOrders:
         request: AdminRequest,
         action: str,
         adapter: str,
-        asked: list[LiveDeployment],
+        requested: list[LiveDeployment],
         outcomes: list[str | None],
         replicas: list[LiveDeployment],
         reason: str,
     ) -> Response:
         """Record what was done, and report it. Raises UpstreamFailed if any replica refused."""
-        problems = {live.id: problem for live, problem in zip(asked, outcomes, strict=True) if problem is not None}
-        done = [live.id for live in asked if live.id not in problems]
+        problems = {live.id: problem for live, problem in zip(requested, outcomes, strict=True) if problem is not None}
+        done = [live.id for live in requested if live.id not in problems]
         target = f"{request.path_params['name']}:{adapter}"
         if done:
             await self._audit.record(request.who, action, target, reason=reason)
         if problems:
-            failed = "; ".join(f"'{name}': {problem}" for name, problem in problems.items())
-            raise UpstreamFailed(f"Not done at {failed} Done at: {', '.join(done) or 'none'}.")
+            failed = "; ".join(f"'{name}': {problem.rstrip('.')}" for name, problem in problems.items())
+            raise UpstreamFailed(f"Not done at {failed}. Done at: {', '.join(done) or 'none'}.")
         return ApiResponse({"adapter": adapter, "deployments": [live.id for live in replicas], "changed": done})
 
 

@@ -24,10 +24,10 @@ from engine.frontend.request.errors import (
     unsupported,
 )
 from engine.frontend.request.headers import RequestOptions
-from engine.frontend.request.model_names import adapter_of
 from engine.frontend.request.requests import ChatBody, CompletionRequest
 from engine.frontend.request.template_options import template_options
 from engine.frontend.request.tools import ToolUse
+from engine.frontend.request.unserved import adapter_of
 from engine.frontend.text.chat_template import ChatTemplate, Segment
 from engine.frontend.text.choice import Choice
 from engine.frontend.text.sampling import choose_max_tokens, sampling_params

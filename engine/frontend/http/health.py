@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from engine.frontend.core_client.service import EngineService
 from engine.frontend.request.asgi import EVENT_STREAM
-from engine.frontend.request.model_names import adapted_name, adapter_of
+from engine.frontend.request.unserved import adapted_name, adapter_of
 from engine.protocol import Ready
 
 LOAD_PERIOD_S = 0.1

@@ -17,12 +17,11 @@ from engine.frontend.fields.table import KNOWN_FIELDS, KnownField, bounds, key_b
 from engine.frontend.request.absent import without_absent
 from engine.frontend.request.errors import invalid_value, unsupported, wrong_request
 from engine.frontend.request.history import modern_history
-from engine.frontend.request.model_names import adapter_of
 from engine.frontend.request.response_format import ResponseFormat, check_response_format
 from engine.frontend.request.strict_json import parse_object
 from engine.frontend.request.template_options import check_options
 from engine.frontend.request.tools import Tool, ToolCall, ToolUse, check_tools, choose_tools
-from engine.frontend.request.unserved import refuse_privileged, refuse_unserved
+from engine.frontend.request.unserved import adapter_of, refuse_privileged, refuse_unserved
 
 MAX_SERVED_TOP_LOGPROBS: Final = KNOWN_FIELDS["top_logprobs"].most or 0
 MAX_PROMPTS: Final = 64

@@ -11,10 +11,9 @@ from engine.config import FrontConfig
 from engine.frontend.fields.faults import FieldRefusal, surplus_field
 from engine.frontend.request.absent import without_absent
 from engine.frontend.request.errors import invalid_value, unsupported
-from engine.frontend.request.model_names import adapter_of
 from engine.frontend.request.requests import ChatBody, parse_chat
 from engine.frontend.request.strict_json import parse_object
-from engine.frontend.request.unserved import refuse_privileged
+from engine.frontend.request.unserved import adapter_of, refuse_privileged
 
 _TOKENIZE_FIELDS: Final = ("prompt", "add_special_tokens", "return_token_strs")
 _CONVERSATION_FIELDS: Final = frozenset({"messages", "tools", "chat_template_kwargs"})
