@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import PreTrainedModel
 
-from tests.engine.lora.adapters import ATTENTION, MODULES, attach, load, merged, with_adapters, write_adapter
+from engine.attention.base import ForwardContext, KVCache
+from engine.lora.lora_linear import StepAdapters, attach_adapters
+from engine.lora.lora_model import LoraModel
+from engine.lora.stacked_weights import StackedWeights
+from engine.models.decoder import Decoder
+from tests.engine.lora.adapters import ATTENTION, MAX_RANK, MODULES, attach, load, merged, with_adapters, write_adapter
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 from tests.engine.models.families.parity import PROMPT, reference_logits
 from tests.engine.models.paged import PagedRunner, Row
@@ -113,3 +119,67 @@ def test_a_place_is_loaded_again_without_a_trace_of_its_last_adapter(tmp_path: P
 
     logits = runner.prefill(Row(list(PROMPT), adapter=0), [40])
     assert (logits - reference_logits(merged(reference, deltas), PROMPT)).abs().max() < TOLERANCE
+
+
+class CountingModel:
+    """A model in front of a decoder, as captured steps are."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.config, self.attention_specs = decoder.config, decoder.attention_specs
+        self.num_calls = 0
+        self._decoder = decoder
+
+    def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
+        """Count the step and compute it."""
+        self.num_calls += 1
+        return self._decoder.forward(token_ids, context, caches)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The decoder's logits."""
+        return self._decoder.logits(hidden)
+
+
+def test_only_steps_without_adapters_are_captured(tmp_path: Path) -> None:
+    reference = make_reference("llama3")
+    deltas = write_adapter(tmp_path / "adapter", reference)
+    runner = PagedRunner(save_checkpoint(reference, tmp_path / "base"))
+    decoder = runner.model
+    assert isinstance(decoder, Decoder)
+    weights = StackedWeights(
+        decoder.config, num_adapters=1, max_rank=MAX_RANK, dtype=torch.float32, device=torch.device("cpu")
+    )
+    step = StepAdapters()
+    attach_adapters(decoder, weights, step)
+    load(weights, 0, tmp_path / "adapter")
+    captured = CountingModel(decoder)
+    runner.model = LoraModel(captured, decoder, step, runs_base_apart=False)
+
+    plain, adapted = Row(list(PROMPT)), Row(list(PROMPT), adapter=0)
+    found = runner.step([(plain, 9), (adapted, 9)])
+    assert captured.num_calls == 0
+    more = runner.step([(plain, 4)])
+    assert captured.num_calls == 1
+
+    expected = reference_logits(reference, PROMPT)
+    assert (torch.cat([found[0], more[0]]) - expected[:13]).abs().max() < TOLERANCE
+    assert (found[1] - reference_logits(merged(reference, deltas), PROMPT)[:9]).abs().max() < TOLERANCE * 10
+
+
+def test_fused_layers_of_a_gpu_add_the_products_too(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("on CPU through the interpreter; tests/gpu has the cards")
+    from engine.attention.triton_paged import TritonPagedAttention
+    from engine.models.fused_ops import TritonLayerOps
+
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12}
+    reference = make_reference("llama2", num_hidden_layers=1, **heads)
+    deltas = write_adapter(tmp_path / "adapter", reference, strength=0.1)
+    folder = save_checkpoint(reference, tmp_path / "base")
+    backend = TritonPagedAttention(device=torch.device("cpu"))
+    runner = with_adapters(PagedRunner(folder, backend=backend, ops=TritonLayerOps()), [tmp_path / "adapter"])
+
+    logits = runner.step([(Row(list(PROMPT[:6]), adapter=0), 6), (Row(list(PROMPT[:4])), 4)])
+
+    assert torch.allclose(logits[0], reference_logits(merged(reference, deltas), PROMPT[:6]), atol=2e-4)
+    assert torch.allclose(logits[1], reference_logits(reference, PROMPT[:4]), atol=2e-4)
