@@ -597,7 +597,8 @@ def _message(work: ForwardRequest, live: LiveDeployment, timeouts: ExchangeTimeo
         headers.append((b"x-penstock-deadline-ms", b"%d" % max(timeouts.total_s * 1000, 1)))
     if live.dialect is not None:
         headers += live.dialect.request_headers(request)
-    path, body = _target(request, live, live.model_with(work.planned.adapter))
+    adapter = work.planned.adapter
+    path, body = _target(request, live, live.model if adapter is None else live.model_with(adapter))
     return UpstreamRequest(b"POST", path, headers, body, fixed)
 
 
