@@ -169,10 +169,10 @@ class _Settings:
         if self._compiled is not None:
             self._compiled.prompt_way = way
 
-    def use_threads(self, num_threads: int, num_tokens: int) -> None:
-        """Use `num_threads` threads for a step of `num_tokens` tokens."""
+    def use_threads(self, num_threads: int, num_tokens: int, *, in_torch: bool = False) -> None:
+        """Use `num_threads` threads for a step of `num_tokens` tokens, which torch computes if `in_torch`."""
         of_torch = num_threads
-        if self._compiled is not None and self._compiled.computes(num_tokens):
+        if not in_torch and self._compiled is not None and self._compiled.computes(num_tokens):
             # Torch has little left to do then, for which it would have its threads wait for each other.
             of_torch = 1
             if num_threads != self._of_compiled:

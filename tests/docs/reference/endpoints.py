@@ -13,6 +13,8 @@ from typing import Any, cast
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 
+from engine.frontend.core_client.service import EngineService
+from engine.frontend.http.adapters import AdapterAdmin
 from engine.frontend.http.app import EngineApp
 from engine.frontend.http.completions import Completions
 from engine.frontend.http.health import EngineProbes
@@ -128,7 +130,12 @@ def _sentence(endpoint: Any) -> str:
 
 def _engine() -> Iterator[tuple[str, str]]:
     completions = cast(Completions, _DocumentedCompletions())
-    app = EngineApp(completions, EngineProbes.__new__(EngineProbes), Tokenization.__new__(Tokenization))
+    app = EngineApp(
+        completions,
+        EngineProbes.__new__(EngineProbes),
+        Tokenization.__new__(Tokenization),
+        AdapterAdmin(cast(EngineService, None), Path()),
+    )
     for path, handler in app._completions.items():
         yield code(f"POST {path}"), one_line(_engine_doc(handler))
     for route in app._others.routes:

@@ -39,11 +39,12 @@ def compile_model(
 
 @dataclass
 class Row:
-    """One sequence: its tokens, how many are computed, where its blocks are."""
+    """One sequence: its tokens, how many are computed, where its blocks are, the index of its adapter."""
 
     tokens: list[int]
     num_computed: int = 0
     blocks: list[int] = field(default_factory=list)
+    adapter: int | None = None
 
 
 class PagedRunner:
@@ -117,6 +118,7 @@ class PagedRunner:
             block_tables=torch.tensor([row.blocks + [0] * (width - len(row.blocks)) for row, _ in work]),
             block_size=self.block_size,
             sampled=list(range(starts[-1])) if self.with_sampled else None,
+            adapters=[row.adapter for row, _ in work] if any(row.adapter is not None for row, _ in work) else None,
         )
         if num_sampled is not None:
             counts = zip(starts[1:], num_sampled, strict=True)
