@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
@@ -51,6 +52,8 @@ class LinearMaker:
         self.is_calibrating = False
         """True while int4 projections are to see inputs before `settle` quantizes them."""
         self._waiting: list[CalibratedLinear] = []
+        self.num_packed: Counter[str] = Counter()
+        """Number of the checkpoint's own quantized tensors by the form that they are kept in."""
 
     def dense(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
         """Return a projection for a weight [out, in], which it takes over. Raises QuantizationError."""
@@ -63,14 +66,17 @@ class LinearMaker:
             if self.is_calibrating and weight.shape[1] <= MOST_INPUTS:
                 self._waiting.append(CalibratedLinear(weight, bias))
                 return self._waiting[-1]
-            return self.grouped([self._groups(weight)], bias, weight.dtype)
+            return self._own_groups(weight, bias)
         # On a GPU a step is bound by reading weights, so rounding activations gains nothing.
         is_dynamic = self._quantization == "int8_dynamic" and not weight.is_cuda
         return self._channels(quantize_channels(weight), bias, is_dynamic=is_dynamic)
 
-    @staticmethod
-    def _groups(weight: torch.Tensor) -> GroupWeight:
-        return quantize_groups(weight, _GROUP_SIZE, has_whole_zeros=weight.is_cuda)
+    def _own_groups(self, weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
+        """Return a projection quantized to int4 by its weights alone."""
+        found = quantize_groups(weight, _GROUP_SIZE, has_whole_zeros=weight.is_cuda)
+        linear = self._grouped(found, bias, weight.dtype)
+        self._retain(linear, found, bias, weight.dtype)
+        return linear
 
     def settle(self) -> None:
         """Quantize the projections made since the last call, by the inputs that they have seen."""
@@ -92,6 +98,7 @@ class LinearMaker:
             bias: Bias of all outputs.
             dtype: Dtype of the model's activations.
         """
+        self.num_packed.update(_form(part) for part in parts)
         linear = self._grouped_parts(parts, bias, dtype)
         joined = _joined(parts)
         if joined is not None:
@@ -148,7 +155,7 @@ class LinearMaker:
     def _grouped(self, weight: GroupWeight, bias: torch.Tensor | None, dtype: torch.dtype) -> Linear:
         if weight.bits >= _DENSE_BITS:
             # No fast product of 8-bit groups exists; dequantized once they cost memory, but no time and no accuracy.
-            return make_linear(weight.dequantize().to(dtype), bias)
+            return self._plain(weight.dequantize().to(dtype), bias)
         return self._linear(_GROUPS, weight, bias)
 
     def _linear(self, kinds: Sequence[KernelKind[Weight]], weight: Weight, bias: torch.Tensor | None) -> Linear:
@@ -168,6 +175,12 @@ def _joined(parts: Sequence[GroupWeight]) -> GroupWeight | None:
         for pairs in ([(part, part.scales) for part in parts], [(part, part.zeros) for part in parts])
     )
     return GroupWeight(torch.cat([part.codes for part in parts]), scales, zeros, max(part.bits for part in parts))
+
+
+def _form(weight: GroupWeight) -> str:
+    if weight.bits >= _DENSE_BITS:
+        return "dequantized"
+    return f"with {weight.bits}-bit codes in groups of {weight.group_size}"
 
 
 def _fit_together(one: GroupWeight, other: GroupWeight) -> bool:

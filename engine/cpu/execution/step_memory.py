@@ -9,6 +9,7 @@ import torch
 
 from engine.cpu.gemm.code_rows import CODE_GROUP, GROUP_BYTES
 from engine.cpu.gemm.matrix_unit import CUT_BYTES, TILE_ROWS
+from engine.cpu.gemm.pair_tiles import PAIR_BYTES
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit.work_queue import CHUNK
 from engine.cpu.multi_step.further_step import MOST_TOGETHER
@@ -29,6 +30,7 @@ class StepMemory:
         self._step = step
         widest = max(config.hidden_size, config.intermediate_size, config.num_heads * config.head_dim)
         of_codes = -(-widest // CODE_GROUP) * GROUP_BYTES if are_inputs_rounded else 0
+        of_codes = max(of_codes, PAIR_BYTES // 2 * widest)
         # The matrix unit reads and writes whole tiles.
         self._num_rows = TOGETHER + TILE_ROWS if has_unit else TOGETHER
         self._codes_size = self._num_rows * max(of_codes, CUT_BYTES * widest if has_unit else 0)

@@ -15,6 +15,7 @@ from engine.cpu.gemm.matrix_unit import (
     unit_product_2_1,
     unit_product_2_2,
 )
+from engine.cpu.gemm.pair_tiles import PAIR_BYTES, multiply_pairs, round_to_pairs
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit.compiler import compiled
 
@@ -26,13 +27,15 @@ _ZEROS = tuple(CODE_KINDS[kind].zero if kind else 0 for kind in range(len(CODE_K
 @compiled
 def prepared(projection, inputs, num_rows, room):
     """Return the address of input rows for `project`: the original, or rows in `room` that are rounded or cut."""
-    if projection.code_kind == 0 and projection.halves == 0:
+    if projection.code_kind == 0 and projection.halves == 0 and projection.is_paired == 0:
         return inputs
     size, num_bytes = projection.num_inputs, prepared_bytes(projection)
     for row in range(num_rows):
         source, target = inputs + 4 * row * size, room + row * num_bytes
         if projection.halves != 0:
             cut_row(source, size, target)
+        elif projection.is_paired != 0:
+            round_to_pairs(source, size, target)
         else:
             round_to_codes(source, size // CODE_GROUP, _ZEROS[projection.code_kind], target)
     return room
@@ -44,6 +47,8 @@ def prepared_bytes(projection):
     size = projection.num_inputs
     if projection.halves != 0:
         return CUT_BYTES * size
+    if projection.is_paired != 0:
+        return PAIR_BYTES // 2 * size
     return size // CODE_GROUP * GROUP_BYTES if projection.code_kind != 0 else 4 * size
 
 
@@ -59,6 +64,8 @@ def project(projection, first, num_outputs, inputs, num_rows, out, out_stride):
         size, packed, num_bytes = projection.num_inputs, projection.packed, projection.weight_bytes
         if projection.halves != 0:
             _multiply_on_unit(projection.halves, size, first, num_outputs, inputs, num_rows, out, out_stride)
+        elif projection.is_paired != 0:
+            multiply_pairs(packed, first, num_outputs, inputs, num_rows, size, out, out_stride)
         else:
             multiply(packed, num_bytes, first, num_outputs, inputs, num_rows, size, out, out_stride)
         if projection.scales != 0:

@@ -34,7 +34,7 @@ class RecordMemory:
         weight = retained.weight.bfloat16() if retained.fits_bfloat16() else retained.weight
         scales, bias = (0 if found is None else self.address(found) for found in (retained.scales, retained.bias))
         at = self.address(self._pages.copy(packed(weight)))
-        return at, 0, weight.itemsize, scales, bias, 0, 0, 0, num_inputs, num_outputs
+        return at, 0, weight.itemsize, scales, bias, 0, 0, 0, num_inputs, num_outputs, 0
 
     def halves(self, retained: RawWeight, packed_at: int) -> int:
         """Return the address of weights as the matrix unit reads them; 0 if it cannot compute the projection.
@@ -57,7 +57,7 @@ class RecordMemory:
         at = self.address(self._pages.copy(found.codes))
         numbers = (found.output_scales, retained.bias, found.scales, found.minima)
         scales, bias, group_scales, minima = (0 if one is None else self.address(one) for one in numbers)
-        return at, 0, 1, scales, bias, found.kind, group_scales, minima, num_inputs, num_outputs
+        return at, 0, 1, scales, bias, found.kind, group_scales, minima, num_inputs, num_outputs, 0
 
     def clear(self) -> None:
         """Release all memory."""

@@ -19,6 +19,7 @@ PROJECTION = np.dtype(
         ("group_minima", np.int64),
         ("num_inputs", np.int64),
         ("num_outputs", np.int64),
+        ("is_paired", np.int64),
     ],
     align=True,
 )
@@ -30,6 +31,8 @@ the matrix unit computes the products, with weights that lie there as bfloat16 i
 
 If `code_kind` is not 0, inputs are rounded to int8 codes, and weights are codes of that kind
 (`engine.cpu.gemm.code_tiles`), as `engine.cpu.gemm.code_weights` packs them with group scales, minima and scales.
+
+If `is_paired` is not 0, inputs are rounded to bfloat16, as the weights are, and multiplied in pairs.
 """
 
 AHEAD = np.dtype(
@@ -248,7 +251,3 @@ first kind of the heads' predictions (`head_kind`), and buffers for one step's t
 GENERATION, NUM_INSIDE, NUM_AWAKE, IS_CLOSED = 0, LINE, 2 * LINE, 3 * LINE
 """Offsets in a pool's control memory: generation (odd: open), threads inside, threads awake, closed flag."""
 CONTROL_BYTES = 4 * LINE
-
-IS_RUNG, SEMAPHORE = 0, 8
-"""Offsets in a helper's bell: count of unheard rings, semaphore."""
-BELL_BYTES = LINE
