@@ -90,7 +90,7 @@ class _Rounding(Tile):
 
     def _magnitudes(self, value: Any) -> Any:
         """Return the bits of each lane's magnitude."""
-        return self._builder.and_(self._builder.bitcast(value, self._words), self._all(0x7FFFFFFF))
+        return self._builder.and_(self._builder.bitcast(value, self._words), self._all_words(0x7FFFFFFF))
 
     def _codes(self, value: Any, inverses: Any) -> Any:
         """Return words with a code in the lowest byte."""
@@ -112,5 +112,5 @@ class _Rounding(Tile):
         name = f"llvm.vector.reduce.{operation}.v{LANES}i32"
         return self._builder.call(cgutils.get_or_insert_function(self._builder.module, kind, name), [words])
 
-    def _all(self, number: int) -> Any:
+    def _all_words(self, number: int) -> Any:
         return ir.Constant(self._words, [number] * LANES)

@@ -185,7 +185,9 @@ class _CodeTile(MicroKernel):
     def build_kinds(self, factors_of: type[_Factors], kind: Any, *arguments: Any) -> None:
         """Emit the code of each kind."""
         factors = factors_of(self._builder, self._num_vectors, self._registers)
-        cases = {number: partial(self._build_kind, factors, one, *arguments) for number, one in CODE_KINDS.items()}
+        cases: dict[int, Callable[[], None]] = {
+            number: partial(self._build_kind, factors, one, *arguments) for number, one in CODE_KINDS.items()
+        }
         self.choose(kind, cases)
 
     def _build_kind(
