@@ -19,7 +19,7 @@ from typing import Any
 import prometheus_client
 import uvloop
 
-from engine.config import SECTIONS, CoreConfig, EngineConfigError, FrontConfig
+from engine.config import SECTIONS, AnswerConfig, CoreConfig, EngineConfigError, FrontConfig
 from engine.frontend.run import run_front
 
 _EPILOG = """\
@@ -82,10 +82,13 @@ def configs(options: dict[str, Any]) -> tuple[FrontConfig, CoreConfig]:
     if not model_dir.is_dir():
         raise EngineConfigError(f"model: {model_dir}: no such folder; expected a model in Hugging Face layout")
     name = options.pop("model_name", model_dir.resolve().name)
+    answers = {field.name: options.pop(field.name) for field in fields(AnswerConfig) if field.name in options}
     front_names = {field.name for field in fields(FrontConfig)}
     front = {key: value for key, value in options.items() if key in front_names}
     core = {key: value for key, value in options.items() if key not in front_names}
-    return FrontConfig(model_name=name, **front), CoreConfig.of(model_dir=model_dir.resolve(), **core)
+    return FrontConfig(model_name=name, answers=AnswerConfig(**answers), **front), CoreConfig.of(
+        model_dir=model_dir.resolve(), **core
+    )
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -105,7 +108,7 @@ def make_parser() -> argparse.ArgumentParser:
         choices=["debug", "info", "warning", "error"],
         help="least urgent line of the log that is written (default %(default)s)",
     )
-    sections: tuple[type[Any], ...] = (FrontConfig, *SECTIONS.values())
+    sections: tuple[type[Any], ...] = (FrontConfig, AnswerConfig, *SECTIONS.values())
     for config in sections:
         hints, descriptions = typing.get_type_hints(config), _setting_descriptions(config)
         for field in fields(config):

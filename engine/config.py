@@ -15,6 +15,7 @@ Quantization = Literal["none", "int8", "int8_dynamic", "int4", "fp8"]
 KVDtype = Literal["auto", "float32", "bfloat16", "int8", "fp8"]
 Overlap = Literal["auto", "on", "off"]
 Speculation = Literal["off", "ngram", "draft", "auto"]
+Reasoning = Literal["auto", "off", "think", "think_response", "thought_process", "mistral", "harmony"]
 
 
 class EngineConfigError(ValueError):
@@ -177,6 +178,18 @@ SECTIONS: Final[dict[str, type[Any]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerConfig:
+    """What one request may get, and how its answers show reasoning."""
+
+    max_choices: int = 16
+    """Maximum number of choices (`n`) of one request."""
+    max_top_logprobs: int = 20
+    """Maximum number of alternatives per token (`top_logprobs`) of one request."""
+    reasoning: Reasoning = "auto"
+    """Syntax of the model's reasoning, which answers show apart; `auto`: the template's, `off`: part of the text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FrontConfig:
     """Settings of the front process: address, limits of a request, tracing and standbys."""
 
@@ -188,14 +201,12 @@ class FrontConfig:
     """Time that running requests get to finish after a stop signal, in seconds."""
     max_body_bytes: int = 16 * 1024 * 1024
     """Maximum length of a request body, in bytes."""
-    max_choices: int = 16
-    """Maximum number of choices (`n`) of one request."""
-    max_top_logprobs: int = 20
-    """Maximum number of alternatives per token (`top_logprobs`) of one request."""
     otlp_endpoint: str = ""
     """OTLP/HTTP endpoint that receives spans as JSON, such as http://127.0.0.1:4318/v1/traces."""
     standby_cores: int = 0
     """Number of standby cores that take over when the core is lost; on a CPU each holds a copy of the weights."""
+
+    answers: AnswerConfig = field(default_factory=AnswerConfig)
 
     def __post_init__(self) -> None:
         if self.otlp_endpoint and not self.otlp_endpoint.startswith(("http://", "https://")):

@@ -120,13 +120,17 @@ class EngineProbes:
         return state
 
     def _model(self) -> dict[str, Any]:
-        ready = self._service.link.ready
+        ready, text = self._service.link.ready, self._service.text
         return {
             "id": self._service.config.model_name,
             "object": "model",
             "created": self._created,
             "owned_by": "penstock",
             "max_model_len": None if ready is None else ready.max_model_len,
+            "tool_format": None if text.tool_format is None else text.tool_format.family,
+            "reasoning_format": text.reasoning.family
+            if text.reasoning is not None and text.reasoning.is_apart
+            else None,
         }
 
 

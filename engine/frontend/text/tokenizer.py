@@ -11,7 +11,8 @@ from typing import Any
 import tokenizers
 
 from engine.config import EngineConfigError
-from engine.frontend.text.chat_template import Segment, read_json, special_tokens
+from engine.frontend.text.chat_template import read_json, special_tokens
+from engine.frontend.text.placeholders import Segment
 from engine.frontend.text.token_bytes import vocabulary_codec
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.frontend.http.wire import AnswerIdentity, ChatWire, CollectedChoice, CompletionWire, TokenUsage, Wire
 from engine.frontend.text.choice import Choice, Delta, TokenEntry
-from engine.frontend.tools.tool_parser import CallDelta
+from engine.frontend.tools.call_scanner import CallDelta
 
 USAGE = TokenUsage(prompt_tokens=3, completion_tokens=2, cached_tokens=1)
 ENTRY = TokenEntry(1, -0.5, ((1, -0.5), (2, -1.5)), 7)

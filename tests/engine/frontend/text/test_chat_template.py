@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from engine.config import EngineConfigError
 from engine.frontend.request.requests import Message, TextPart
 from engine.frontend.request.tools import FunctionCall, FunctionDefinition, Tool, ToolCall
-from engine.frontend.text.chat_template import ChatTemplate, Segment, load_chat_template
+from engine.frontend.text.chat_template import ChatTemplate, load_chat_template
+from engine.frontend.text.placeholders import Segment
 from engine.frontend.text.sandbox import TemplateError
 from engine.frontend.text.tokenizer import Tokenizer
 from engine.training.tokenizer import CHAT_TEMPLATE

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.frontend.text.choice import MIN_LOGPROB, Choice, Delta
+from engine.frontend.tools.call_scanner import CallDelta
 from engine.frontend.tools.tool_format import choose_tool_format
-from engine.frontend.tools.tool_parser import CallDelta, ToolParser
+from engine.frontend.tools.tool_parser import ToolParser
 from engine.protocol import FinishReason, SeqOutput, TokenLogprobs
 
 END = 0

@@ -1,0 +1,34 @@
+"""What a chat template reads, found in its syntax tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from jinja2 import nodes
+
+_MEMBERS: Final = ("reasoning_content", "reasoning", "thinking")
+
+
+def reasoning_member(tree: nodes.Template) -> str | None:
+    """Return the member of an assistant message that the template reads as its reasoning; None: it reads none."""
+    read = {node.attr for node in tree.find_all(nodes.Getattr)}
+    for node in tree.find_all(nodes.Getitem):
+        if isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str):
+            read.add(node.arg.value)
+    return next((name for name in _MEMBERS if name in read), None)
+
+
+def compared_texts(tree: nodes.Template, name: str) -> frozenset[str]:
+    """Return the texts with which the template compares a variable."""
+    found: set[str] = set()
+    for compare in tree.find_all(nodes.Compare):
+        operands = [compare.expr, *(operand.expr for operand in compare.ops)]
+        if any(isinstance(operand, nodes.Name) and operand.name == name for operand in operands):
+            texts = [constant.value for operand in operands for constant in _constants(operand)]
+            found |= {text for text in texts if isinstance(text, str)}
+    return frozenset(found)
+
+
+def _constants(node: nodes.Node) -> Iterable[nodes.Const]:
+    return [node] if isinstance(node, nodes.Const) else node.find_all(nodes.Const)
