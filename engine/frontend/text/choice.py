@@ -197,11 +197,15 @@ class Choice:
             self._open_entries.append(entry)
         has_answer = bool(parsed.text or parsed.calls)
         if not has_answer and "reasoning" in (was, parser.phase):
-            self.num_reasoning_tokens += self._num_open
-            self._decide(self._reasoning_entries)
+            if not self._detokenizer.is_incomplete:  # the rest of a character may belong to the answer
+                self._decide_reasoning()
         elif has_answer or parser.phase == "answer":
             self._decide(self._entries if has_answer or not parser.has_heads else [])
         return Parsed(self._show(parsed.text), parsed.calls, parsed.reasoning)
+
+    def _decide_reasoning(self) -> None:
+        self.num_reasoning_tokens += self._num_open
+        self._decide(self._reasoning_entries)
 
     def _decide(self, entries: list[TokenEntry]) -> None:
         """Move the tokens that waited for a decision."""
@@ -214,7 +218,10 @@ class Choice:
         rest = self._detokenizer.flush()
         if self.reasoning is None:
             return Parsed(self._show(rest))
-        parsed = self.reasoning.feed(rest) + self.reasoning.finish()
+        parsed = self.reasoning.feed(rest)
+        if self.reasoning.phase == "reasoning":
+            self._decide_reasoning()
+        parsed += self.reasoning.finish()
         self._decide(self._entries)
         return Parsed(self._show(parsed.text), parsed.calls, parsed.reasoning)
 

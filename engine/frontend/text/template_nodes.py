@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Final
 
 from jinja2 import nodes
@@ -25,10 +25,12 @@ def compared_texts(tree: nodes.Template, name: str) -> frozenset[str]:
     for compare in tree.find_all(nodes.Compare):
         operands = [compare.expr, *(operand.expr for operand in compare.ops)]
         if any(isinstance(operand, nodes.Name) and operand.name == name for operand in operands):
-            texts = [constant.value for operand in operands for constant in _constants(operand)]
-            found |= {text for text in texts if isinstance(text, str)}
+            found.update(text for operand in operands for text in _texts(operand))
     return frozenset(found)
 
 
-def _constants(node: nodes.Node) -> Iterable[nodes.Const]:
-    return [node] if isinstance(node, nodes.Const) else node.find_all(nodes.Const)
+def _texts(node: nodes.Node) -> Iterator[str]:
+    """Yield the constant texts in an operand; Jinja may have folded a list of them into one constant."""
+    for constant in [node] if isinstance(node, nodes.Const) else node.find_all(nodes.Const):
+        values = constant.value if isinstance(constant.value, list | tuple) else [constant.value]
+        yield from (value for value in values if isinstance(value, str))
