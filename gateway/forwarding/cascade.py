@@ -4,7 +4,7 @@
                              └─ not ✕
     large                      └─ sent ──────▶ the client's answer
 
-Reasoning before the answer is not judged.
+Reasoning before the answer is not evaluated.
 
 The client receives nothing before the decision, so a hand-over costs only time and tokens, which are counted.
 For a plain answer the gateway requests a stream from the small model, too, and assembles the answer from it.

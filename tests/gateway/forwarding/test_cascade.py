@@ -130,7 +130,7 @@ async def test_an_unsure_answer_is_left_for_the_large_models(tmp_path: Path, str
 
 @pytest.mark.parametrize("is_apart", [False, True])
 @pytest.mark.parametrize(("logprobs", "answering"), [(SURE, "small"), (UNSURE, "large")])
-async def test_the_answer_is_judged_and_not_the_reasoning(
+async def test_the_answer_is_evaluated_and_not_the_reasoning(
     tmp_path: Path, is_apart: bool, logprobs: tuple[float, ...], answering: str
 ) -> None:
     thoughts, words = [notified("hm", -4.0) for _ in range(5)], "a small answer came"

@@ -195,7 +195,7 @@ def test_a_step_with_a_whole_call_shows_its_arguments_in_one_piece() -> None:
     assert delta.calls == (CallDelta(index=0, id="id", name="f"), CallDelta(index=0, arguments='{"a": 12}'))
 
 
-THINKING = "<think>\n b< b\n</think>\n"
+REASONED = "<think>\n b< b\n</think>\n"
 
 
 def reasoning_choice(stops: tuple[str, ...] = (), *, has_tokens: bool = False, inside: bool = False) -> Choice:
@@ -236,12 +236,12 @@ def test_steps_do_not_change_reasoning(
     logprobs: bool,
     stops: tuple[str, ...],
 ) -> None:
-    text = "".join(c for c in before if c.isspace()) + THINKING if thinks else before
+    text = "".join(c for c in before if c.isspace()) + REASONED if thinks else before
     tokens = list((text + after).encode())
     if has_tokens and thinks:
         head, _, rest = (text + after).partition("<think>")
-        thought, _, rest = rest.partition("</think>")
-        tokens = [*head.encode(), 300, *thought.encode(), 301, *rest.encode()]
+        inner, _, rest = rest.partition("</think>")
+        tokens = [*head.encode(), 300, *inner.encode(), 301, *rest.encode()]
     tokens = [*tokens, END] if finish == "stop" else tokens
 
     def answered(size: int, logprobs: bool) -> tuple[Any, ...]:
@@ -259,13 +259,13 @@ def test_steps_do_not_change_reasoning(
 
 def test_stop_strings_are_looked_for_behind_the_reasoning() -> None:
     answer = reasoning_choice(("b",))
-    deltas = feed(answer, [list((THINKING + "a b").encode())], "length", logprobs=True)
+    deltas = feed(answer, [list((REASONED + "a b").encode())], "length", logprobs=True)
     text, reasoning, entries, thoughts, ends = reasoning_outcome(answer, deltas)
     assert (text, reasoning) == ("a ", "b< b")
     assert "".join(chr(entry.token_id) for entry in entries) == "a "
-    assert "".join(chr(entry.token_id) for entry in thoughts) == THINKING
+    assert "".join(chr(entry.token_id) for entry in thoughts) == REASONED
     assert [entry.offset for entry in entries] == [0, 1]
-    assert ends == ("stop", len(THINKING) + 3, len(THINKING))
+    assert ends == ("stop", len(REASONED) + 3, len(REASONED))
 
 
 def test_a_mark_cuts_an_incomplete_character_off() -> None:

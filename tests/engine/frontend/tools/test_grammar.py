@@ -303,7 +303,7 @@ def test_a_tagged_answer_keeps_its_tags(bench: Bench) -> None:
     assert not bench.follows(state, "<think>hello</think><response>" + '{"x": 5}')
 
 
-THOUGHT = "<|channel|>analysis<|message|>hello world<|end|><|start|>assistant"
+NOTE = "<|channel|>analysis<|message|>hello world<|end|><|start|>assistant"
 FINAL = "<|channel|>final<|message|>"
 TO_F = "<|channel|>commentary to=functions.f <|constrain|>json<|message|>"
 
@@ -312,18 +312,18 @@ def test_harmony_reasons_in_messages_before_the_last() -> None:
     bench = Bench(has_markers=True)
     form, harmony = bench.form("harmony"), reasoning(bench, "harmony")
     answer = bench.compile(make_grammar(ANSWER, None, None, harmony, "open"))
-    for before in ("", THOUGHT, THOUGHT * 2, THOUGHT.replace("analysis", "commentary")):
+    for before in ("", NOTE, NOTE * 2, NOTE.replace("analysis", "commentary")):
         assert bench.follows(answer, before + FINAL + '{"x": 5}'), before
-    for wrong in ('{"x": 5}', THOUGHT, THOUGHT + FINAL + "hello", FINAL + '{"x": "5"}'):
+    for wrong in ('{"x": 5}', NOTE, NOTE + FINAL + "hello", FINAL + '{"x": "5"}'):
         assert not bench.follows(answer, wrong), wrong
 
     forced = bench.compile(make_grammar(None, choose_tools(tools("f"), "required", None), form, harmony, "open"))
     for head in (TO_F, TO_F.replace(" <|constrain|>json", ""), TO_F.replace("<|constrain|>", "")):
-        assert bench.follows(forced, THOUGHT + head + '{"x": 5}'), head
-    assert not bench.follows(forced, THOUGHT + FINAL + "hello")
+        assert bench.follows(forced, NOTE + head + '{"x": 5}'), head
+    assert not bench.follows(forced, NOTE + FINAL + "hello")
 
     strict = choose_tools(tools("f", strict=True), "auto", None)
     state = bench.compile(make_grammar(None, strict, form, harmony, "open"))
-    assert bench.follows(state, THOUGHT + FINAL + "hello <think>")
-    assert bench.follows(state, THOUGHT + TO_F + '{"x": 5}')
-    assert not bench.follows(state, THOUGHT + TO_F + '{"x": "5"}')
+    assert bench.follows(state, NOTE + FINAL + "hello <think>")
+    assert bench.follows(state, NOTE + TO_F + '{"x": 5}')
+    assert not bench.follows(state, NOTE + TO_F + '{"x": "5"}')

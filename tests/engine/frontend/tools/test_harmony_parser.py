@@ -11,7 +11,7 @@ from engine.frontend.tools.harmony_parser import HarmonyParser
 from engine.frontend.tools.tool_format import HARMONY_MARKERS
 
 MARKER = re.compile(f"({'|'.join(map(re.escape, HARMONY_MARKERS))})")
-THOUGHT = "<|channel|>analysis<|message|>hm, 2<|end|>"
+NOTE = "<|channel|>analysis<|message|>hm, 2<|end|>"
 FINAL = "<|start|>assistant<|channel|>final<|message|>It is 4.<|return|>"
 CALL = '<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": 1}<|call|>'
 
@@ -46,20 +46,20 @@ def calls_of(whole: Parsed) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("output", "reasoning", "text", "calls"),
     [
-        (THOUGHT + FINAL, "hm, 2", "It is 4.", []),
+        (NOTE + FINAL, "hm, 2", "It is 4.", []),
         ("<|channel|>final<|message|>4", "", "4", []),
-        (THOUGHT + CALL, "hm, 2", "", [("f", '{"a": 1}')]),
+        (NOTE + CALL, "hm, 2", "", [("f", '{"a": 1}')]),
         (" to=functions.g<|channel|>commentary json<|message|>{}<|call|>", "", "", [("g", "{}")]),
         ("<|channel|>commentary to=f<|message|>{}", "", "", [("f", "{}")]),
         ("<|channel|>commentary to=functions.f<|message|><|call|>", "", "", [("f", "{}")]),
-        (THOUGHT + CALL + CALL, "hm, 2", "", [("f", '{"a": 1}')] * 2),
+        (NOTE + CALL + CALL, "hm, 2", "", [("f", '{"a": 1}')] * 2),
         ("<|channel|>commentary<|message|>Let me look.<|end|>" + CALL, "", "Let me look.", [("f", '{"a": 1}')]),
         ("<|channel|>commentary to=functions.h<|message|>{}<|call|>", "", "{}", []),
         ("<|channel|>analysis to=python code<|message|>1+1<|call|>", "1+1", "", []),
-        (THOUGHT + "<|start|>assistant" + THOUGHT + FINAL, "hm, 2\n\nhm, 2", "It is 4.", []),
-        (THOUGHT[:-7], "hm, 2", "", []),
+        (NOTE + "<|start|>assistant" + NOTE + FINAL, "hm, 2\n\nhm, 2", "It is 4.", []),
+        (NOTE[:-7], "hm, 2", "", []),
         ("plain answer", "", "plain answer", []),
-        (THOUGHT + " tail", "hm, 2", "tail", []),
+        (NOTE + " tail", "hm, 2", "tail", []),
         ("<|channel|>analysis<|message|>hm<|channel|>final<|message|>4", "hm", "4", []),
         ("<|channel|>final", "", "", []),
         ("", "", "", []),
@@ -82,13 +82,13 @@ def test_markers_spelled_in_a_message_are_text() -> None:
 
 
 def test_reasoning_may_be_part_of_the_text() -> None:
-    whole = parsed(parser(hides=False), THOUGHT + FINAL, 4)
+    whole = parsed(parser(hides=False), NOTE + FINAL, 4)
     assert (whole.reasoning, whole.text) == ("", "hm, 2\n\nIt is 4.")
 
 
 def test_behind_the_only_call_that_may_be_made_nothing_counts() -> None:
     found = parser(max_calls=1)
-    whole = parsed(found, THOUGHT + CALL + CALL + FINAL, 1000)
+    whole = parsed(found, NOTE + CALL + CALL + FINAL, 1000)
     assert (calls_of(whole), whole.text, found.is_full) == ([("f", '{"a": 1}')], "", True)
 
 

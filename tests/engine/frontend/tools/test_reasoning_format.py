@@ -71,7 +71,7 @@ def test_marks_are_tokens_only_where_the_vocabulary_has_both() -> None:
         ("", "open"),
     ],
 )
-def test_the_end_of_the_prompt_tells_where_the_answer_starts(prompt: str, start: str) -> None:
+def test_an_answer_starts_where_its_prompt_ends(prompt: str, start: str) -> None:
     form = choose_reasoning_format("auto", "<think>", {})
     assert form is not None
     assert form.start_of(prompt) == start
