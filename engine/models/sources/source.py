@@ -81,8 +81,8 @@ def _local(text: str) -> Path | None:
 def _reference(text: str) -> HubReference:
     """Return the hub's name in a text that names nothing here. Raises ModelSourceError."""
     reference = parse_reference(text)
-    looks_like_path = text.startswith(("/", ".", "~")) or (text.count("/") > 1 and ":" not in text and "@" not in text)
-    if looks_like_path or (reference is None and text.endswith(_GGUF) and ":" not in text):
+    is_path = text.startswith(("/", ".", "~")) or (text.count("/") > 1 and ":" not in text and "@" not in text)
+    if is_path or (reference is None and text.endswith(_GGUF) and ":" not in text):
         kind = "file" if text.endswith(_GGUF) else "folder"
         raise ModelSourceError(
             f"model: {text}: no such {kind}; expected a folder in Hugging Face layout or a GGUF file"

@@ -30,7 +30,7 @@ def test_pull_info_list_and_rm_follow_one_model(
     assert "architecture   LlamaForCausalLM" in capsys.readouterr().out
     assert main(["list"]) == 0
     assert "acme/tiny" in capsys.readouterr().out
-    assert main(["rm", "acme/tiny"]) == 1  # no terminal to ask at
+    assert main(["rm", "acme/tiny"]) == 1  # without a terminal
     assert "--yes removes it without asking" in capsys.readouterr().err
     assert main(["rm", "acme/tiny", "--yes"]) == 0
     assert main(["list", "--json"]) == 0

@@ -76,7 +76,7 @@ def test_a_gated_and_a_private_model_open_with_the_librarys_token(
         assert (downloads.download_folder(reference(name)) / "model.safetensors").is_file()
 
 
-def test_offline_a_cached_model_serves_and_another_is_an_error_that_says_what_to_download(
+def test_offline_a_cached_model_serves_and_another_is_an_error_with_what_to_download(
     hub: HubServer, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = downloads.download_folder(reference("acme/tiny"))
