@@ -1,6 +1,7 @@
-"""Reader of one projection of an AWQ or GPTQ checkpoint into codes, scales and zeros.
+"""Reader of one projection of an AWQ, GPTQ or GGUF checkpoint into codes, scales and zeros.
 
-Both pack codes into int32 words, the first in the lowest bits; inputs are rows and outputs are columns.
+`engine.models.gguf.blocks` converts the blocks of GGUF. AWQ and GPTQ pack codes into int32 words, the first in the
+lowest bits; inputs are rows and outputs are columns.
 
     GPTQ   qweight [in / n, out]     a word holds n inputs of one output
            qzeros  [groups, out / n] a word holds n outputs; stored one too low in the first format
@@ -12,6 +13,8 @@ Both pack codes into int32 words, the first in the lowest bits; inputs are rows 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from engine.models.config.checkpoint import Checkpoint, CheckpointError
@@ -22,9 +25,11 @@ _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 _LARGEST_GROUP = 128
 
 
-def is_packed(checkpoint: Checkpoint, prefix: str) -> bool:
-    """Return whether the checkpoint holds this projection's weight in packed form."""
-    return checkpoint.has(f"{prefix}.qweight")
+def is_packed(checkpoint: Checkpoint, prefixes: Sequence[str], published: PublishedQuantization | None) -> bool:
+    """Return whether the checkpoint holds the weights of projections of the same inputs in packed form."""
+    if published is not None and published.method == "gguf":
+        return all(checkpoint.has_blocks(f"{prefix}.weight") for prefix in prefixes)
+    return checkpoint.has(f"{prefixes[0]}.qweight")
 
 
 def take_packed(
@@ -35,6 +40,8 @@ def take_packed(
     Raises:
         CheckpointError: Tensors are missing, or their shapes do not match.
     """
+    if published.method == "gguf":
+        return _take_blocks(checkpoint, f"{prefix}.weight", shape)
     num_out, num_in = shape
     group_size = published.group_size or num_in
     if num_in % group_size or num_in % published.codes_per_word or num_out % published.codes_per_word:
@@ -57,6 +64,18 @@ def unpack(words: torch.Tensor, bits: int) -> torch.Tensor:
     """Unpack int32 [rows, columns] to uint8 [rows, columns * n]; codes of a word are adjacent, lowest bits first."""
     shifts = torch.arange(0, 32, bits, dtype=torch.int32)
     return (words.unsqueeze(-1) >> shifts).bitwise_and_((1 << bits) - 1).to(torch.uint8).flatten(1)
+
+
+def _take_blocks(checkpoint: Checkpoint, name: str, shape: tuple[int, int]) -> GroupWeight:
+    values = checkpoint.take_blocks(name, shape)
+    # A group without a scale holds its offset only: code 0 with the zero -1 is once the scale.
+    is_constant = values.scales == 0
+    scales = torch.where(is_constant, values.offsets, values.scales)
+    zeros = torch.where(is_constant, -1.0, -values.offsets / values.scales)
+    codes = values.codes
+    if is_constant.any():
+        codes.view(*scales.shape, -1)[is_constant] = 0
+    return GroupWeight(codes, scales, zeros, values.bits)
 
 
 def _take_gptq(

@@ -67,7 +67,7 @@ def loaded_weights(config: CoreConfig, machine: Machine, folder: Path) -> RawWei
 
 def checkpoint_bytes(folder: Path) -> int:
     """Return the bytes of a checkpoint's weight files."""
-    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    return sum(path.stat().st_size for ending in ("safetensors", "gguf") for path in folder.glob(f"*.{ending}"))
 
 
 def with_compiled_steps(

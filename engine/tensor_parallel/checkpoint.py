@@ -36,10 +36,9 @@ class PartCheckpoint(Checkpoint):
         }
 
     def _take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        file_name = self._remaining.get(name)
-        if file_name is None:
+        if name not in self._remaining:
             return super()._take(name, shape)
-        whole = tuple(self._files[file_name].get_slice(name).get_shape())
+        whole = self._source.shape(name)
         module, _, kind = name.rpartition(".")
         module = module.rpartition(".")[2]
         if module in _FANS_IN and kind == "bias":
@@ -55,6 +54,14 @@ class PartCheckpoint(Checkpoint):
         parts = torch.split(tensor, self._stacked[module], axis) if module in self._stacked else (tensor,)
         mine = [self._share(name, part, axis) for part in parts]
         return self._checked(name, mine[0] if len(mine) == 1 else torch.cat(mine, axis), shape)
+
+    def has_blocks(self, name: str) -> bool:
+        """Return False: quantized blocks are read as numbers before they are cut."""
+        return False
+
+    def take_into(self, name: str, out: torch.Tensor) -> None:
+        """Take a floating-point tensor of this part into `out`."""
+        out.copy_(self.take(name, tuple(out.shape)))
 
     def _is_cut(self, module: str) -> bool:
         return module in _FANS_OUT or module in _FANS_IN or module in self._stacked

@@ -1,11 +1,11 @@
-"""Reader of a safetensors checkpoint, in one file or many, that accounts for every tensor."""
+"""Reader of a checkpoint, safetensors or GGUF, in one file or many, that accounts for every tensor."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -13,6 +13,8 @@ from safetensors import SafetensorError, safe_open
 from engine.config import EngineConfigError
 from engine.models.config.config import read_json_object
 from engine.models.config.config_reader import ModelConfigError
+from engine.models.gguf.blocks import BlockValues
+from engine.models.gguf.tensors import GgufTensors
 
 _SINGLE_FILE = "model.safetensors"
 _INDEX_FILE = "model.safetensors.index.json"
@@ -27,20 +29,99 @@ class CheckpointError(EngineConfigError):
     """Missing, surplus, broken or misshapen weights in a checkpoint; the message names them."""
 
 
-class Checkpoint:
-    """Memory-mapped tensors of one model folder; each is taken once."""
+class TensorSource(Protocol):
+    """Tensors of one format in the files of a model folder."""
+
+    def names(self) -> Iterable[tuple[str, str]]:
+        """Return the name of each tensor with the name of its file."""
+        ...
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor."""
+        ...
+
+    def read(self, name: str) -> torch.Tensor:
+        """Return a tensor, memory-mapped if it is stored as numbers."""
+        ...
+
+    def read_into(self, name: str, out: torch.Tensor) -> None:
+        """Write a tensor to `out` of its shape, of any floating dtype and device."""
+        ...
+
+    def has_blocks(self, name: str) -> bool:
+        """Return whether the tensor is a matrix in quantized blocks."""
+        ...
+
+    def blocks(self, name: str) -> BlockValues | None:
+        """Return the codes and scales of a matrix in quantized blocks; None for other tensors."""
+        ...
+
+
+def open_tensors(model_dir: Path) -> TensorSource:
+    """Return the tensors of a model folder in the format that its files have.
+
+    Raises:
+        EngineConfigError: The folder has no weights, or a file is damaged.
+    """
+    files = sorted(model_dir.glob("*.gguf"))
+    return GgufTensors(files) if files else SafetensorsFiles(model_dir)
+
+
+class SafetensorsFiles:
+    """Memory-mapped tensors of the safetensors files of a folder."""
 
     def __init__(self, model_dir: Path) -> None:
-        self._model_dir = model_dir
+        """Open the files. Raises CheckpointError."""
         self._files: dict[str, Any] = {name: _open(path) for name, path in _find_files(model_dir).items()}
-        self._remaining: dict[str, str] = {}
+        self._owners: dict[str, Any] = {}
+
+    def names(self) -> Iterable[tuple[str, str]]:
+        """Return the name of each tensor with the name of its file."""
         for file_name, file in self._files.items():
-            for tensor_name in file.keys():  # noqa: SIM118 - a safetensors handle is not a mapping
-                if tensor_name in self._remaining:
-                    raise CheckpointError(
-                        f"{model_dir}: {tensor_name} is in both {self._remaining[tensor_name]} and {file_name}"
-                    )
-                self._remaining[tensor_name] = file_name
+            for name in file.keys():  # noqa: SIM118 - a safetensors handle is not a mapping
+                self._owners[name] = file
+                yield name, file_name
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor; only the file's header is read."""
+        return tuple(self._owners[name].get_slice(name).get_shape())
+
+    def read(self, name: str) -> torch.Tensor:
+        """Return a memory-mapped tensor."""
+        tensor: torch.Tensor = self._owners[name].get_tensor(name)
+        return tensor
+
+    def read_into(self, name: str, out: torch.Tensor) -> None:
+        """Write a tensor to `out`."""
+        out.copy_(self.read(name))
+
+    def has_blocks(self, name: str) -> bool:
+        """Return False: the format has no quantized blocks."""
+        return False
+
+    def blocks(self, name: str) -> BlockValues | None:
+        """Return None: the format has no quantized blocks."""
+        return None
+
+
+class Checkpoint:
+    """Tensors of one model folder; each is taken once."""
+
+    def __init__(self, model_dir: Path) -> None:
+        """Open the checkpoint of a folder.
+
+        Raises:
+            EngineConfigError: The folder has no weights, or a file is damaged.
+        """
+        self._model_dir = model_dir
+        self._source = open_tensors(model_dir)
+        self._remaining: dict[str, str] = {}
+        for tensor_name, file_name in self._source.names():
+            if tensor_name in self._remaining:
+                raise CheckpointError(
+                    f"{model_dir}: {tensor_name} is in both {self._remaining[tensor_name]} and {file_name}"
+                )
+            self._remaining[tensor_name] = file_name
 
     def has(self, name: str) -> bool:
         """Return whether a tensor of this name exists and is not taken yet."""
@@ -75,18 +156,43 @@ class Checkpoint:
             raise self._error(name, f"expected int32 numbers, got {tensor.dtype}")
         return tensor
 
+    def take_into(self, name: str, out: torch.Tensor) -> None:
+        """Take a floating-point tensor straight into `out`, whose shape `require` has checked."""
+        if self._source.has_blocks(name):
+            self.require(name, tuple(out.shape))
+            del self._remaining[name]
+            self._source.read_into(name, out)
+        else:
+            out.copy_(self.take(name, tuple(out.shape)))
+
+    def has_blocks(self, name: str) -> bool:
+        """Return whether a tensor that is not taken yet is a matrix in quantized blocks."""
+        return name in self._remaining and self._source.has_blocks(name)
+
+    def take_blocks(self, name: str, shape: tuple[int, ...]) -> BlockValues:
+        """Take the codes and scales of a matrix in quantized blocks.
+
+        Raises:
+            CheckpointError: The tensor is missing, misshapen or not quantized.
+        """
+        self.require(name, shape)
+        found = self._source.blocks(name)
+        if found is None:
+            raise self._error(name, "expected quantized blocks, got plain numbers")
+        del self._remaining[name]
+        return found
+
     def require(self, name: str, shape: tuple[int, ...]) -> None:
         """Raise CheckpointError unless the tensor exists with this shape; only the file's header is read."""
-        file_name = self._remaining.get(name)
-        if file_name is None:
-            raise CheckpointError(f"{self._model_dir}: missing tensor {name}")
-        found = tuple(self._files[file_name].get_slice(name).get_shape())
+        if name not in self._remaining:
+            raise self._missing(name)
+        found = self._source.shape(name)
         if found != shape:
             raise self._error(name, f"expected shape {list(shape)}, got {list(found)}")
 
     def is_zero(self, name: str) -> bool:
         """Return whether an existing tensor holds only zeros; the tensor is not taken."""
-        return not self._files[self._remaining[name]].get_tensor(name).any()
+        return not self._source.read(name).any()
 
     def discard(self, name: str) -> None:
         """Leave a tensor unused on purpose; a missing one is ignored."""
@@ -100,18 +206,17 @@ class Checkpoint:
             raise CheckpointError(f"{self._model_dir}: unexpected tensors: {', '.join(names[:_MAX_NAMES_SHOWN])}{more}")
 
     def _take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        file_name = self._remaining.get(name)
-        if file_name is None:
-            if self.has(f"{name.removesuffix('.weight')}.qweight"):
-                raise self._error(
-                    name, "is packed, which is read of projections only; leave it out of the quantization"
-                )
-            raise CheckpointError(f"{self._model_dir}: missing tensor {name}")
-        tensor: torch.Tensor = self._files[file_name].get_tensor(name)
-        if tuple(tensor.shape) != shape:
-            raise self._error(name, f"expected shape {list(shape)}, got {list(tensor.shape)}")
+        # The shape comes first: it bounds what a damaged checkpoint makes the source allocate.
+        self.require(name, shape)
+        tensor = self._source.read(name)
         del self._remaining[name]
         return tensor
+
+    def _missing(self, name: str) -> CheckpointError:
+        if self.has(f"{name.removesuffix('.weight')}.qweight"):
+            problem = "is packed, which is read of projections only; leave it out of the quantization"
+            return self._error(name, problem)
+        return CheckpointError(f"{self._model_dir}: missing tensor {name}")
 
     def _error(self, name: str, problem: str) -> CheckpointError:
         return CheckpointError(f"{self._model_dir}: {name}: {problem}")

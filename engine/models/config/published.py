@@ -1,4 +1,4 @@
-"""Quantization settings of checkpoints that come quantized (AWQ, GPTQ)."""
+"""Quantization settings of checkpoints that come quantized (AWQ, GPTQ, GGUF)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Literal
 
 from engine.models.config.config_reader import ConfigReader
 
-Method = Literal["awq", "gptq"]
+Method = Literal["awq", "gptq", "gguf"]
 _WORD_BITS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedQuantization:
-    """Format of a checkpoint's packed weights."""
+    """Format of a checkpoint's packed weights; with GGUF each tensor has its own."""
 
     method: Method
     bits: int
@@ -26,6 +26,9 @@ class PublishedQuantization:
     def codes_per_word(self) -> int:
         """Number of codes in an int32."""
         return _WORD_BITS // self.bits
+
+
+_GGUF = PublishedQuantization(method="gguf", bits=8, group_size=32, zero_offset=0)
 
 
 def read_published(reader: ConfigReader) -> PublishedQuantization | None:
@@ -45,7 +48,9 @@ def read_published(reader: ConfigReader) -> PublishedQuantization | None:
         return _read_awq(settings)
     if method == "gptq":
         return _read_gptq(settings)
-    raise settings.error("quant_method", f"{method!r} is not supported; expected awq, gptq or the original weights")
+    if method == "gguf":
+        return _GGUF
+    raise settings.error("quant_method", f"{method!r} is not supported; expected awq, gptq, gguf or original weights")
 
 
 def _read_awq(settings: ConfigReader) -> PublishedQuantization:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,8 @@ from engine.quantization.choice import KernelTable
 from engine.quantization.maker import LinearMaker
 from engine.quantization.packed_tensors import discard_empty_bias, is_packed, take_packed
 from engine.quantization.weights import GroupWeight
+
+logger = logging.getLogger(__name__)
 
 _NORMS = {
     "before": ("input_layernorm", None, "post_attention_layernorm", None),
@@ -53,7 +56,7 @@ def load_model(
     max_model_len: int = 0,
     retained: RawWeights | None = None,
 ) -> Decoder:
-    """Load the model of a Hugging Face folder (config.json, safetensors), ready to run.
+    """Load the model of a Hugging Face folder (config.json; safetensors or GGUF), ready to run.
 
     Args:
         model_dir: Folder of the checkpoint.
@@ -75,10 +78,15 @@ def load_model(
     split = split or Unsplit()
     whole = read_model_config(model_dir)
     whole = replace(whole, rope=whole.rope.reaching(max_model_len))
+    if quantization != "none" and whole.published is not None and whole.published.method == "gguf":
+        whole = replace(whole, published=None)  # the setting replaces the file's own quantization
     config, checkpoint = split.config(whole), split.checkpoint(model_dir, whole)
     maker = LinearMaker(quantization, kernels or KernelTable(time.perf_counter), retained)
     model = _Assembler(config, checkpoint, dtype, device, maker, ops or layer_ops(device), split).decoder(backend)
     checkpoint.check_all_taken()
+    if maker.num_packed:
+        forms = ", ".join(f"{count} {form}" for form, count in sorted(maker.num_packed.items()))
+        logger.info("%s: quantized tensors of the model: %s", model_dir.name, forms)
     return model
 
 
@@ -195,11 +203,12 @@ class _Assembler:
         return DenseMLP(gate_up, down, config.traits.activation, self._ops.gate)
 
     def _qkv(self, prefix: str) -> Linear:
-        bias = self._fused_qkv(prefix, "bias", ()) if self._config.traits.qkv_bias else None
+        config = self._config
+        bias = self._fused_qkv(prefix, "bias", ()) if config.traits.qkv_bias else None
         parts = self._qkv_parts()
-        if is_packed(self._checkpoint, f"{prefix}.{parts[0][0]}"):
+        if is_packed(self._checkpoint, [f"{prefix}.{name}" for name, _, _ in parts], config.published):
             return self._maker.grouped([self._packed_heads(prefix, *part) for part in parts], bias, self._dtype)
-        return self._maker.dense(self._fused_qkv(prefix, "weight", (self._config.hidden_size,)), bias)
+        return self._maker.dense(self._fused_qkv(prefix, "weight", (config.hidden_size,)), bias)
 
     def _qkv_parts(self) -> list[tuple[str, int, int]]:
         """Return name, heads and rotating heads of the checkpoint's tensors of queries, keys and values."""
@@ -277,7 +286,7 @@ class _Assembler:
     def _linear(self, prefixes: list[str], out_size: int, in_size: int, *, has_bias: bool) -> Linear:
         """Return one projection, or several of the same input stacked into one."""
         bias = self._stacked(prefixes, "bias", out_size) if has_bias else None
-        if is_packed(self._checkpoint, prefixes[0]):
+        if is_packed(self._checkpoint, prefixes, self._config.published):
             parts = [self._packed(prefix, out_size, in_size, has_bias=has_bias) for prefix in prefixes]
             return self._maker.grouped(parts, bias, self._dtype)
         return self._maker.dense(self._stacked(prefixes, "weight", out_size, in_size), bias)
@@ -295,8 +304,10 @@ class _Assembler:
         return self._ops.norm(self._copy(name, config.hidden_size), config.rms_norm_eps, config.traits.norm_offset)
 
     def _copy(self, name: str, *shape: int) -> torch.Tensor:
-        taken = self._checkpoint.take(name, shape)
-        return self._empty(*shape).copy_(taken)
+        self._checkpoint.require(name, shape)
+        copy = self._empty(*shape)
+        self._checkpoint.take_into(name, copy)
+        return copy
 
     def _empty(self, *shape: int) -> torch.Tensor:
         return torch.empty(shape, dtype=self._dtype, device=self._device)
