@@ -27,7 +27,7 @@ begin with:  penstock up, then penstock top; penstock COMMAND --help lists a com
 settings:    penstock.toml, then PENSTOCK_* variables, then flags; a later one wins
 exit codes:  0 it worked, 1 it did not, 2 a setting or an argument is wrong"""
 _MODEL = (
-    "a folder, a GGUF file, org/name[@revision] or org/name:file.gguf of the hub, a name of penstock models list, or "
+    "a folder, a GGUF file, org/name or org/name:file.gguf of the hub, a name of penstock models list, or "
     "the URL of a server that runs (URL#MODEL where it has several)"
 )
 _ALSO_SPELLED = {"help": "--help", "version": "--version"}

@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from engine.models.gguf.folder import PREPARED_DIR
+from engine.config import EngineConfigError
+from engine.models.gguf.folder import default_cache_dir
 from engine.models.sources.description import ModelDescription, describe_model
 from engine.models.sources.errors import ModelSourceError
 from engine.models.sources.inventory import StoredModel, remove, stored_models
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     action: Callable[[argparse.Namespace], None] = options.action
     try:
         action(options)
-    except ModelSourceError as error:
+    except EngineConfigError as error:
         print(f"penstock: {error}", file=sys.stderr)
         return 1
     return 0
@@ -64,7 +65,7 @@ def _add(
 
 
 def _list(options: argparse.Namespace) -> None:
-    found = list(stored_models(PREPARED_DIR))
+    found = list(stored_models(default_cache_dir()))
     if options.json:
         _print_json([{**asdict(model), "place": str(model.place)} for model in found])
         return
@@ -119,7 +120,7 @@ def _rm(options: argparse.Namespace) -> None:
 
 def _stored(name: str) -> StoredModel:
     """Return the model that `list` shows under a name. Raises ModelSourceError."""
-    found = [model for model in stored_models(PREPARED_DIR) if model.name == name]
+    found = [model for model in stored_models(default_cache_dir()) if model.name == name]
     if not found:
         raise ModelSourceError(f"model: {name} is not on this machine; penstock models list shows what is")
     return found[0]

@@ -44,9 +44,8 @@ def stored_models(prepared_dir: Path) -> Iterator[StoredModel]:
         for folder in sorted(prepared_dir.iterdir()):
             if (folder / "config.json").is_file():
                 note = "prepared from a GGUF file; made again when it is next used"
-                yield StoredModel(
-                    name=str(folder), kind="prepared", place=folder, num_bytes=bytes_of(folder), note=note
-                )
+                num_bytes = sum(file.lstat().st_size for file in folder.iterdir())  # its weights are links
+                yield StoredModel(name=str(folder), kind="prepared", place=folder, num_bytes=num_bytes, note=note)
 
 
 def remove(model: StoredModel) -> None:

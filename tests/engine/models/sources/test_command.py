@@ -14,7 +14,7 @@ from tests.engine.models.sources.hub_server import HubServer
 
 @pytest.fixture(autouse=True)
 def no_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "PREPARED_DIR", tmp_path / "prepared")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def test_pull_info_list_and_rm_follow_one_model(
