@@ -91,7 +91,16 @@ def choose_models(
         return ModelChoice(served={**installed_models(), **served}, document=config.policy.document)
     words = " ".join(f"--{role} {shlex.quote(text)}" for role, text in given.items())
     document = config.process.runtime_dir / MODELS_POLICY
-    return ModelChoice(served=served, document=document, text=written_policy(facts, words))
+    note = None if len(facts) == 1 else _unknown_pair(facts, document)
+    return ModelChoice(served=served, document=document, text=written_policy(facts, words), note=note)
+
+
+def _unknown_pair(facts: Mapping[Role, ModelFacts], document: Path) -> str:
+    small, large = facts["small"].name, facts["large"].name
+    return (
+        f"nothing is known of this pair yet: {small} begins every answer, and {large} takes over where its first "
+        f"tokens are not confident; penstock policy check {shlex.quote(str(document))} says how to learn it"
+    )
 
 
 def _first_run(config: GatewayConfig) -> ModelChoice:

@@ -85,7 +85,9 @@ def _auto(models: Mapping[Role, ModelFacts]) -> dict[str, Any]:
         cascade = {"first_tokens": 16, "skip_below": 0.3}
         select = {"policy": "cascade", "min_quality": MIN_QUALITY, "cascade": cascade, **select}
         select["shadow"] = {"id": "large", "ratio": 0.05}
-    route: dict[str, Any] = {"id": "auto", "match": {"models": ["auto"]}, "select": select}
+    # Many prompts at once wait for their first tokens; a client that would rather not wait states a deadline.
+    timeouts = {"first_token_ms": 240_000}
+    route: dict[str, Any] = {"id": "auto", "match": {"models": ["auto"]}, "select": select, "timeouts": timeouts}
     if _operation(models) != "chat":
         return {**route, "cache": {**_NEAR_DUPLICATES, "mode": "exact"}}
     context = min(facts.context_tokens or _DEFAULT_CONTEXT for facts in models.values())
