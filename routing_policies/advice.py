@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from routing_policies.check import candidates_of
+from routing_policies.check import route_candidates
 from routing_policies.policy.document import Deployment, Policy, Route
 from routing_policies.policy.nodes import Document
 from routing_policies.policy.problems import PathProblem, Problem
@@ -24,7 +24,7 @@ def advice_on(policy: Policy, document: Document, predictors: Predictors) -> tup
 
 
 def _of_route(policy: Policy, route: Route, predictors: Predictors) -> Iterator[str]:
-    candidates = candidates_of(policy, route)
+    candidates = route_candidates(policy, route)
     pair_predictors = pair_predictors_of(candidates, predictors)
     for weak in unknown_candidates(candidates, pair_predictors):
         yield _unknown_pair(route, weak, strongest_of(candidates))

@@ -148,7 +148,7 @@ def _lane_of(policy: Policy, request: TestRequest) -> Lane:
 
 def _foretold(policy: Policy, route: Route, request: TestRequest, predictors: Predictors) -> QualityPrediction | None:
     """Return the prediction for the request's text, or None without a text or a predictor for the candidates."""
-    pair_predictors = pair_predictors_of(candidates_of(policy, route), predictors)
+    pair_predictors = pair_predictors_of(route_candidates(policy, route), predictors)
     if not request.text or not pair_predictors:
         return None
     prompt = Prompt(request.text, num_turns=request.turns, num_chars=len(request.text), has_tools=request.has_tools)
@@ -161,11 +161,11 @@ def _foretold(policy: Policy, route: Route, request: TestRequest, predictors: Pr
 
 def _rated(policy: Policy, route: Route, predictors: Predictors) -> Mapping[str, Deployment]:
     """Return the route's candidates with the quality that its choice counts with."""
-    candidates = candidates_of(policy, route)
+    candidates = route_candidates(policy, route)
     return rated_candidates(route.select, candidates, pair_predictors_of(candidates, predictors))
 
 
-def candidates_of(policy: Policy, route: Route) -> list[Deployment]:
+def route_candidates(policy: Policy, route: Route) -> list[Deployment]:
     """Return the deployments that a route may choose, in the policy's order."""
     ids = {item.id for item in route.select.resolved()}
     return [deployment for deployment in policy.deployments if deployment.id in ids]

@@ -23,6 +23,7 @@ from gateway.util.import_root import IMPORT_ROOT
 
 if TYPE_CHECKING:
     from gateway.cli.supervisor.launch import LaunchPlan
+    from gateway.cli.supervisor.served_model import Role
     from gateway.config.running import RunningFile
     from gateway.config.settings import GatewayConfig
 
@@ -52,6 +53,7 @@ def up(options: argparse.Namespace) -> int:
     from gateway.app.policy_acceptance import policy_checks
     from gateway.app.store_opening import open_store
     from gateway.app.supervision import supervised
+    from gateway.cli.machine_checks import available_memory_bytes
     from gateway.cli.supervisor.console import Console
     from gateway.cli.supervisor.first_request import first_run_of
     from gateway.cli.supervisor.launch import LaunchError, available_cores, plan_launch
@@ -66,7 +68,8 @@ def up(options: argparse.Namespace) -> int:
 
     config = settings(options)
     try:
-        choice = choose_models(config, {"model": options.model, "small": options.small, "large": options.large})
+        flags: dict[Role, str | None] = {"model": options.model, "small": options.small, "large": options.large}
+        choice = choose_models(config, flags, free_bytes=available_memory_bytes())
         config = choice.applied(config)
         read_certificates(config)
         checks = policy_checks(config, os.environ, load_predictors(config.policy.quality_dir))

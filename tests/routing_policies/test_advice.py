@@ -1,4 +1,4 @@
-"""What is said of a policy whose choices rest on nothing that is known, and that this is what happens."""
+"""Advice on a policy whose choices rest on nothing that is known, and that this is what happens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ tests:
 
 
 def advice(policy: str, predictors: Predictors, expected: str, quality: str = "") -> list[str]:
-    """What is said of the policy, whose own test must pass."""
+    """Advice on the policy, whose own test must pass."""
     text = POLICY.format(policy=policy, expected=expected, quality=quality)
     loaded, document = load_document(text, source="p")
     assert run_tests(loaded, document, predictors).failures == ()

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from gateway.cli.machine_checks import available_memory_bytes
 from gateway.cli.supervisor.launch import LaunchError
-from gateway.cli.supervisor.model_facts import ModelFacts, facts_of
+from gateway.cli.supervisor.model_facts import ModelFacts, find_model_facts
 from gateway.cli.supervisor.model_policy import MODELS_POLICY, written_policy
 from gateway.cli.supervisor.served_model import (
     FIRST_RUN_KV_MEMORY_BYTES,
@@ -66,7 +65,11 @@ class ModelChoice:
 
 
 def choose_models(
-    config: GatewayConfig, flags: Mapping[Role, str | None], find_facts: FindFacts = facts_of
+    config: GatewayConfig,
+    flags: Mapping[Role, str | None],
+    find_facts: FindFacts = find_model_facts,
+    *,
+    free_bytes: int | None = None,
 ) -> ModelChoice:
     """Return the models that the flags name, or those of a first run.
 
@@ -74,6 +77,7 @@ def choose_models(
         config: The settings; a policy of the user's own stays the policy.
         flags: Model of each role that was given as a flag.
         find_facts: Returns the facts of models, which may be downloaded.
+        free_bytes: Memory that two engines may share; None where it is unknown.
 
     Raises:
         ModelFlagError: The flags do not go together.
@@ -86,7 +90,7 @@ def choose_models(
     if given == {"small": bundled_name("small"), "large": bundled_name("large")}:
         return ModelChoice(served=bundled_pair(), document=config.policy.document)
     facts = dict(zip(given, find_facts([*given.values()]), strict=True))
-    served = _served(facts)
+    served = _served(facts, free_bytes)
     if not config.policy.is_bundled:
         return ModelChoice(served={**installed_models(), **served}, document=config.policy.document)
     words = " ".join(f"--{role} {shlex.quote(text)}" for role, text in given.items())
@@ -127,13 +131,13 @@ def _require_sensible(given: Mapping[Role, str], *, has_policy: bool) -> None:
         raise ModelFlagError(f"--{urls[0]}: with a policy of your own, name servers there, as the deployment's url")
 
 
-def _served(facts: Mapping[Role, ModelFacts]) -> dict[Role, ServedModel]:
+def _served(facts: Mapping[Role, ModelFacts], free_bytes: int | None) -> dict[Role, ServedModel]:
     """Return what engines load; two engines share the memory that is free beside their weights."""
     local = {role: found for role, found in facts.items() if found.url is None}
     kv_memory_bytes = None
-    if len(local) > 1 and (free := available_memory_bytes()) is not None:
+    if len(local) > 1 and free_bytes is not None:
         weights = _LOADED_RATIO * sum(found.num_bytes for found in local.values())
-        kv_memory_bytes = max(_MIN_KV_MEMORY_BYTES, int(_KV_RATIO * (free - weights)))
+        kv_memory_bytes = max(_MIN_KV_MEMORY_BYTES, int(_KV_RATIO * (free_bytes - weights)))
     return {
         role: ServedModel(
             source=found.folder, name=found.name, kv_memory_bytes=kv_memory_bytes, num_bytes=found.num_bytes

@@ -42,7 +42,7 @@ def is_url(text: str) -> bool:
     return text.startswith(("http://", "https://"))
 
 
-def facts_of(texts: Sequence[str], *, transport: httpx.BaseTransport | None = None) -> list[ModelFacts]:
+def find_model_facts(texts: Sequence[str], *, transport: httpx.BaseTransport | None = None) -> list[ModelFacts]:
     """Return the facts of each model, in order; models of the hub are downloaded.
 
     Args:

@@ -74,12 +74,12 @@ def test_one_model_gets_a_written_policy_and_all_the_memory(config: GatewayConfi
 
 
 def test_two_engines_share_the_memory_and_a_server_needs_none(config: GatewayConfig) -> None:
-    both = choose_models(config, {"small": "/a", "large": "/b"}, facts)
+    free = 4 * 1024**3
+    both = choose_models(config, {"small": "/a", "large": "/b"}, facts, free_bytes=free)
     bounds = {model.kv_memory_bytes for model in both.served.values()}
-    assert len(bounds) == 1
-    assert None not in bounds
+    assert bounds == {(free - 2 * 9 * 4) // 4}
     assert "nothing is known of this pair yet: a begins every answer" in (both.note or "")
-    remote = choose_models(config, {"small": "/a", "large": "http://host"}, facts)
+    remote = choose_models(config, {"small": "/a", "large": "http://host"}, facts, free_bytes=free)
     assert [*remote.served] == ["small"]
     assert remote.served["small"].kv_memory_bytes is None
 

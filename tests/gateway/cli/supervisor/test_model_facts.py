@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from gateway.cli.supervisor.launch import LaunchError
-from gateway.cli.supervisor.model_facts import ModelFacts, facts_of
+from gateway.cli.supervisor.model_facts import ModelFacts, find_model_facts
 
 
 def server(content: Any, status: int = 200) -> httpx.MockTransport:
@@ -30,20 +30,20 @@ def listing(*models: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_servers_only_model_is_taken_with_its_context() -> None:
     transport = server(listing({"id": "org/big", "max_model_len": 8192}))
-    assert facts_of(["http://host:8000"], transport=transport) == [
+    assert find_model_facts(["http://host:8000"], transport=transport) == [
         ModelFacts(name="org/big", url="http://host:8000", context_tokens=8192)
     ]
-    assert facts_of(["http://host/api"], transport=transport)[0].url == "http://host/api"
+    assert find_model_facts(["http://host/api"], transport=transport)[0].url == "http://host/api"
 
 
 def test_one_of_several_is_named_after_a_hash() -> None:
     transport = server(listing({"id": "a"}, {"id": "b", "context_length": 100}))
-    (found,) = facts_of(["http://host#b"], transport=transport)
+    (found,) = find_model_facts(["http://host#b"], transport=transport)
     assert (found.name, found.url, found.context_tokens) == ("b", "http://host", 100)
     with pytest.raises(LaunchError, match="has 2 models; name one as http://host#MODEL: a, b"):
-        facts_of(["http://host"], transport=transport)
+        find_model_facts(["http://host"], transport=transport)
     with pytest.raises(LaunchError, match="has no model c"):
-        facts_of(["http://host#c"], transport=transport)
+        find_model_facts(["http://host#c"], transport=transport)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_one_of_several_is_named_after_a_hash() -> None:
 )
 def test_a_server_that_is_of_no_use_is_named_with_the_reason(content: Any, status: int, expected: str) -> None:
     with pytest.raises(LaunchError, match=expected):
-        facts_of(["http://host"], transport=server(content, status))
+        find_model_facts(["http://host"], transport=server(content, status))
 
 
 def test_local_models_are_found_by_the_engine_with_one_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_local_models_are_found_by_the_engine_with_one_command(monkeypatch: pyte
 
     monkeypatch.setattr("gateway.cli.supervisor.model_facts.subprocess.run", run)
     transport = server(listing({"id": "r"}))
-    found = facts_of(["./my model", "http://host", "b"], transport=transport)
+    found = find_model_facts(["./my model", "http://host", "b"], transport=transport)
     assert [facts.name for facts in found] == ["my-model", "r", "b"]
     assert [list(command[-5:]) for command in called] == [["models", "pull", "--json", "./my model", "b"]]
 
@@ -83,4 +83,4 @@ def test_a_model_that_cannot_be_had_starts_nothing(monkeypatch: pytest.MonkeyPat
         lambda command, **_: subprocess.CompletedProcess(command, 1, b""),
     )
     with pytest.raises(LaunchError, match="nothing was started: org/none cannot be had, for the reason above"):
-        facts_of(["org/none"])
+        find_model_facts(["org/none"])
