@@ -18,6 +18,9 @@ from engine.models.gguf.tensors import GgufTensors
 
 _SINGLE_FILE = "model.safetensors"
 _INDEX_FILE = "model.safetensors.index.json"
+_LENGTH_BYTES = 8
+_MAX_HEADER_BYTES = 32 << 20
+"""Largest header of a safetensors file that is read; 100,000 tensors take about 13 MB."""
 _MAX_NAMES_SHOWN = 5
 _MAX_NAME_SHOWN = 128
 """Maximum length of a name in a message, in characters."""
@@ -256,6 +259,10 @@ def _is_there(path: Path) -> bool:
 
 def _open(path: Path) -> safe_open:
     try:
+        with path.open("rb") as file:
+            header_bytes = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+        if _MAX_HEADER_BYTES < header_bytes < path.stat().st_size:
+            raise CheckpointError(f"{path}: has a header of {header_bytes} bytes; at most {_MAX_HEADER_BYTES} are read")
         return safe_open(path, framework="pt", device="cpu")
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path}: is not a readable safetensors file: {error}") from error

@@ -48,7 +48,7 @@ def prepare_folder(gguf: Path, cache_dir: Path | None = None) -> Path:
     parts = [part.resolve() for part in find_parts(gguf)]
     cache_dir = cache_dir or default_cache_dir()
     source = _source(parts)
-    folder = cache_dir / _entry_name(parts[0], source)
+    folder = cache_dir / _entry_name(gguf, source)
     if _is_complete(folder, source):
         return folder
     contents = {**folder_contents(GgufModel(parts)), _SOURCE_FILE: source}
@@ -101,9 +101,9 @@ def _source(parts: Sequence[Path]) -> dict[str, Any]:
     return {"form": _FORM, "files": files}
 
 
-def _entry_name(first: Path, source: Mapping[str, Any]) -> str:
+def _entry_name(gguf: Path, source: Mapping[str, Any]) -> str:
     digest = hashlib.sha256(json.dumps(source, sort_keys=True).encode()).hexdigest()[:_DIGEST_CHARS]
-    name = re.sub(r"[^\w.-]", "_", model_name(first))[:_MAX_NAME_CHARS]
+    name = re.sub(r"[^\w.-]", "_", model_name(gguf))[:_MAX_NAME_CHARS]
     return f"{name}-{digest}"
 
 

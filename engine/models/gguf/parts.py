@@ -57,6 +57,8 @@ class GgufModel:
                 if name in self._owners:
                     raise GgufError(f"{file.path}: {name} is in {self._owners[name].path.name} too")
                 self._owners[name] = file
+        self.tensors: Mapping[str, TensorPlace] = {name: file.tensors[name] for name, file in self._owners.items()}
+        """Places of all tensors by their name."""
         if not self._owners:
             raise GgufError(f"{self.path}: holds no tensors")
 
@@ -65,16 +67,10 @@ class GgufModel:
         """Metadata of the model."""
         return self._files[0].metadata
 
-    @property
-    def tensors(self) -> Mapping[str, TensorPlace]:
-        """Places of all tensors by their name."""
-        return {name: file.tensors[name] for name, file in self._owners.items()}
-
     def data(self, name: str) -> memoryview:
         """Return the bytes of a tensor, which stay in the file."""
-        file = self._owners[name]
-        place = file.tensors[name]
-        return memoryview(file.data)[place.start : place.start + place.num_bytes]
+        place = self.tensors[name]
+        return memoryview(self._owners[name].data)[place.start : place.start + place.num_bytes]
 
     def has(self, key: str) -> bool:
         """Return whether the metadata has a key."""

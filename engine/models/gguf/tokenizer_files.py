@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from engine.config import MAX_TOKENIZER_MERGES
 from engine.models.gguf.parts import GgufModel
 from engine.models.gguf.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
-from engine.models.gguf.vocabulary import MAX_MERGES, Vocabulary
+from engine.models.gguf.text_tokens import split_pattern
+from engine.models.gguf.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +29,6 @@ def make_tokenizer(model: GgufModel, vocabulary: Vocabulary) -> dict[str, Any]:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": vocabulary.added_tokens(),
         **parts,
         "post_processor": _post_processor(model, vocabulary),
     }
@@ -54,6 +55,7 @@ def _byte_level(model: GgufModel, vocabulary: Vocabulary) -> dict[str, Any]:
         for pattern in pre_tokenizer.patterns
     ]
     return {
+        "added_tokens": vocabulary.added_tokens(),
         "normalizer": None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splits, _BYTE_LEVEL]},
         "decoder": _BYTE_LEVEL,
@@ -72,8 +74,8 @@ def _pre_tokenizer(model: GgufModel) -> PreTokenizer:
 def _stored_merges(model: GgufModel, vocabulary: Vocabulary) -> list[tuple[str, str]]:
     key = f"{_PREFIX}.merges"
     stored = model.strings(key)
-    if len(stored) > MAX_MERGES:
-        raise model.error(key, f"has {len(stored)} merges; at most {MAX_MERGES} are read")
+    if len(stored) > MAX_TOKENIZER_MERGES:
+        raise model.error(key, f"has {len(stored)} merges; at most {MAX_TOKENIZER_MERGES} are read")
     merges = []
     for text in stored:
         # A token may start with a space, but the one between both parts comes later.
@@ -91,9 +93,13 @@ def _sentence_piece(model: GgufModel, vocabulary: Vocabulary) -> dict[str, Any]:
     mark_spaces = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE_MARK}
     prefix = [{"type": "Prepend", "prepend": _SPACE_MARK}] if has_prefix else []
     strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if has_prefix else []
+    vocabulary = vocabulary if has_prefix else vocabulary.with_text_tokens(_SPACE_MARK)
+    pattern = split_pattern(vocabulary.text_tokens)
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
     return {
+        "added_tokens": vocabulary.added_tokens(),
         "normalizer": {"type": "Sequence", "normalizers": [*prefix, mark_spaces]},
-        "pre_tokenizer": None,
+        "pre_tokenizer": split if pattern else None,
         "decoder": {
             "type": "Sequence",
             "decoders": [
@@ -104,7 +110,8 @@ def _sentence_piece(model: GgufModel, vocabulary: Vocabulary) -> dict[str, Any]:
             ],
         },
         "model": {
-            **_bpe(vocabulary, _scored_merges(model, vocabulary)),
+            # What the split isolates is a token whatever the merges are.
+            **_bpe(vocabulary, _scored_merges(model, vocabulary), ignores_merges=bool(pattern)),
             "unk_token": vocabulary.special.get("unk_token"),
             "fuse_unk": True,
             "byte_fallback": True,
@@ -129,8 +136,8 @@ def _scored_merges(model: GgufModel, vocabulary: Vocabulary) -> list[tuple[str, 
             continue
         pairs = ((text[:at], text[at:]) for at in range(len(text) - 1, 0, -1))
         merges += [pair for pair in pairs if pair[0] in ids and pair[1] in ids]
-        if len(merges) > MAX_MERGES:
-            raise model.error(key, f"gives more than {MAX_MERGES} merges")
+        if len(merges) > MAX_TOKENIZER_MERGES:
+            raise model.error(key, f"gives more than {MAX_TOKENIZER_MERGES} merges")
     return merges
 
 

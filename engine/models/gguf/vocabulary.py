@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.models.gguf.parts import GgufModel
+from engine.models.gguf.text_tokens import is_plain_text
 
 _PREFIX = "tokenizer.ggml"
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
@@ -33,8 +34,6 @@ _END_TEXTS = frozenset(
 """
 _HARMONY = frozenset({"<|return|>", "<|call|>"})
 """Where these are, `<|end|>` ends a message, not the answer."""
-MAX_MERGES = 750_000
-"""Largest number of merges that is read; the largest published vocabulary, Gemma 3's, has 514,906."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +50,21 @@ class Vocabulary:
     """Texts of the special tokens by their name in tokenizer_config.json."""
     end_ids: list[int]
     """Tokens that end an answer."""
+    text_tokens: tuple[str, ...] = ()
+    """User-defined tokens that are plain text."""
+
+    def with_text_tokens(self, space_mark: str) -> Vocabulary:
+        """Return the vocabulary with user-defined tokens that are plain text as ordinary ones, spaces marked."""
+        ids = dict(self.ids)
+        found = []
+        for text, token_id in self.ids.items():
+            if self.kinds[token_id] == _USER_DEFINED and is_plain_text(text):
+                marked = text.replace(" ", space_mark)
+                del ids[text]
+                # A vocabulary that has the marked text too keeps that one, which merges make.
+                if ids.setdefault(marked, token_id) == token_id:
+                    found.append(marked)
+        return replace(self, ids=ids, text_tokens=tuple(found))
 
     def added_tokens(self) -> list[dict[str, Any]]:
         """Return the entries of tokenizer.json for tokens that are split off before the text is tokenized."""
@@ -65,7 +79,7 @@ class Vocabulary:
                 "special": self.kinds[token_id] != _USER_DEFINED,
             }
             for text, token_id in self.ids.items()
-            if self.kinds[token_id] in (_UNKNOWN, _CONTROL, _USER_DEFINED)
+            if self.kinds[token_id] in (_UNKNOWN, _CONTROL, _USER_DEFINED) and text not in self.text_tokens
         ]
 
     def is_control(self, token_id: int) -> bool:
