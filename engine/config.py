@@ -96,8 +96,11 @@ class BatchConfig:
     """Maximum number of tokens computed in one step, prefill and decode together."""
     max_waiting: int = 4096
     """Maximum number of waiting sequences; the front refuses requests above it."""
-    max_queue_wait_s: float = 30.0
-    """Forecast wait above which the front refuses interactive and long requests with `retry-after`, in seconds."""
+    max_queue_wait_s: float = 600.0
+    """Forecast wait above which the front refuses interactive and long requests with `retry-after`, in seconds.
+
+    A request that states a deadline is refused as soon as its forecast wait exceeds that.
+    """
     max_batch_wait_s: float = 600.0
     """Forecast wait above which the front refuses batch requests with `retry-after`, in seconds."""
     itl_target_ms: float = 50.0
