@@ -65,8 +65,8 @@ def test_weights_in_their_own_groups_stay_close(kind: str, tmp_path: Path, caplo
     with caplog.at_level(logging.INFO, "engine.models.loading.loader"):
         logits = PagedRunner(folder).prefill(Row(list(PROMPT)), [512])
 
-    # The kernels of 4-bit groups round activations to bfloat16.
-    assert (logits - expected).norm() < (0.02 if kind.startswith("Q4") else 1e-5) * expected.norm()
+    # The kernels of 4-bit groups round activations, scales and offsets to bfloat16.
+    assert (logits - expected).norm() < (0.04 if kind.startswith("Q4") else 1e-5) * expected.norm()
     form = "with 4-bit codes in groups of 32" if kind.startswith("Q4") else "dequantized"
     assert f"21 {form}" in caplog.text if kind.startswith("Q") else not caplog.text
 
@@ -130,7 +130,7 @@ def test_tensors_that_the_model_lacks_are_refused(tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(tmp_path / "model.gguf", "qwen3")
     write_shape(writer, reference.config)
     write_byte_level_vocabulary(writer, 97)
-    writer.add_tensor("token_embd.weight", reference.get_input_embeddings().weight.detach().numpy())
+    writer.add_tensor("token_embd.weight", reference.state_dict()["model.embed_tokens.weight"].numpy())
     folder = prepare_folder(close(writer, tmp_path / "model.gguf"), tmp_path / "cache")
 
     with pytest.raises(CheckpointError, match=r"missing tensor model\.norm\.weight"):
