@@ -30,6 +30,7 @@ _NEEDS_SOURCE = (
     "run it inside a checkout of the repository"
 )
 _UNITS = frozenset({"bytes", "dir", "endpoint", "ms", "ratio", "s"})
+_METAVARS = {"lora": "NAME=PATH"}
 _NAMED_APART = {"model_dir", "model_name", "listen"}
 _SHORT = {"num_threads": ("--threads",), "draft_model_dir": ("--draft-model",)}
 
@@ -84,7 +85,11 @@ def configs(options: dict[str, Any]) -> tuple[FrontConfig, CoreConfig]:
     name = options.pop("model_name", model_dir.resolve().name)
     front_names = {field.name for field in fields(FrontConfig)}
     front = {key: value for key, value in options.items() if key in front_names}
-    core = {key: value for key, value in options.items() if key not in front_names}
+    core = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in options.items()
+        if key not in front_names
+    }
     return FrontConfig(model_name=name, **front), CoreConfig.of(model_dir=model_dir.resolve(), **core)
 
 
@@ -136,14 +141,16 @@ def _setting_descriptions(config: type) -> dict[str, str]:
 def _add_flag(parser: argparse.ArgumentParser, name: str, kind: Any, default: object, description: str) -> None:
     """Add `--some-name` for a field, or `--some-name/--no-some-name` for a boolean; an absent flag sets no option."""
     flags = (f"--{name.replace('_', '-')}", *_SHORT.get(name, ()))
-    usual = f"default {'none' if default in ('', None) else default}"
+    usual = f"default {'none' if default in ('', None, ()) else default}"
     text = f"{description.rstrip('.')} ({usual})" if description else usual
     common: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": text.replace("%", "%%")}
     if kind is not bool and typing.get_origin(kind) is not typing.Literal:
         unit = name.rpartition("_")[2]
-        common["metavar"] = unit.upper() if unit in _UNITS else "N"
+        common["metavar"] = _METAVARS.get(name) or (unit.upper() if unit in _UNITS else "N")
     if kind is bool:
         parser.add_argument(*flags, action=argparse.BooleanOptionalAction, **common)
+    elif typing.get_origin(kind) is tuple:
+        parser.add_argument(*flags, action="append", **common)
     elif typing.get_origin(kind) is typing.Literal:
         parser.add_argument(*flags, choices=typing.get_args(kind), **common)
     else:

@@ -34,6 +34,8 @@ class ForwardContext:
 
     A model may compute these logits within the step and return no hidden states of other tokens.
     """
+    adapters: list[int | None] | None = None
+    """Index of each sequence's adapter in the stacked weights, None for the base model; None: no sequence has any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from engine.frontend.core_client.queue_guard import QueueLimits
 from engine.frontend.core_client.service import EngineService, TextHandling
 from engine.frontend.core_client.standby_pool import StandbyPool
 from engine.frontend.core_client.supervisor import CoreSupervisor, Patience, spawn_core
+from engine.frontend.http.adapters import AdapterAdmin
 from engine.frontend.http.app import EngineApp
 from engine.frontend.http.completions import WRITE_STALL_S, Completions
 from engine.frontend.http.health import EngineProbes
@@ -46,6 +47,7 @@ class Front:
         patience: Patience | None = None,
         write_stall_s: float = WRITE_STALL_S,
         spawn_standby: Spawn | None = None,
+        lora_dir: Path | None = None,
     ) -> None:
         """Load the tokenizer and the chat template, and construct every part of the front.
 
@@ -57,6 +59,7 @@ class Front:
             patience: Timeouts of the supervisor; None: the defaults.
             write_stall_s: Time after which a client that reads nothing is dropped, in seconds.
             spawn_standby: Starts a standby core; None: no standbys.
+            lora_dir: Folder whose adapters may be loaded and unloaded over HTTP; None: none may.
 
         Raises:
             EngineConfigError: The tokenizer or the template cannot be used.
@@ -90,7 +93,12 @@ class Front:
         self._supervisor = CoreSupervisor(self._link, spawn, clock, patience, standbys)
         self._tracer = Tracer(config, clock, time.time, secrets.randbits) if config.otlp_endpoint else None
         completions = Completions(self._service, time.time, write_stall_s, self._tracer)
-        app = EngineApp(completions, EngineProbes(self._service, time.time), Tokenization(self._service))
+        app = EngineApp(
+            completions,
+            EngineProbes(self._service, time.time),
+            Tokenization(self._service),
+            AdapterAdmin(self._service, lora_dir),
+        )
         self._server = DrainingServer(server_config(app), self._signalled)
         self._stop = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -154,7 +162,15 @@ async def run_front(front: FrontConfig, core: CoreConfig, on_listening: Callable
         max_batch_wait_s=core.batch.max_batch_wait_s,
     )
     spawn_standby = spawn_core(core, is_standby=True) if front.standby_cores else None
-    await Front(front, core.model_dir, spawn_core(core), queue, spawn_standby=spawn_standby).serve(on_listening)
+    serving = Front(
+        front,
+        core.model_dir,
+        spawn_core(core),
+        queue,
+        spawn_standby=spawn_standby,
+        lora_dir=core.adapters.lora_dir,
+    )
+    await serving.serve(on_listening)
 
 
 def _standbys(link: CoreLink, spawn: Spawn, size: int, patience: Patience) -> StandbyPool:

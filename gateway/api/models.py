@@ -35,6 +35,8 @@ class ListedModel(msgspec.Struct, frozen=True):
     """Context length in tokens, where it is known."""
     input_modalities: list[str] | msgspec.UnsetType = msgspec.UNSET
     """Kinds of content that the model reads, where they are known."""
+    parent: str | msgspec.UnsetType = msgspec.UNSET
+    """Model that an adapter changes."""
     object: str = "model"
     owned_by: str = _OWNER
 
@@ -59,19 +61,27 @@ class Models:
         """Models that the caller may use."""
         snapshot, caller = self._identify(request)
         router, tenant = snapshot.router, caller.tenant
-        return ApiResponse(ModelList([self._listed(name, router, tenant) for name in router.models_for(tenant)]))
+        listed: list[ListedModel] = []
+        for name in router.models_for(tenant):
+            model = self._listed(name, router, tenant)
+            adapted = [f"{name}:{adapter}" for adapter in router.adapters_of(name, tenant)]
+            listed += [model, *(msgspec.structs.replace(model, id=one, parent=name) for one in adapted)]
+        return ApiResponse(ModelList(listed))
 
     async def one(self, request: Request) -> Response:
         """Return one model. Raises NotFound (`model_not_found`)."""
         snapshot, caller = self._identify(request)
         name = request.path_params["model"]
-        if name not in snapshot.router.models_for(caller.tenant):
+        base, adapter = snapshot.router.split(name)
+        has_adapter = adapter is None or adapter in snapshot.router.adapters_of(base, caller.tenant)
+        if base not in snapshot.router.models_for(caller.tenant) or not has_adapter:
             raise NotFound(
                 "There is no such model for this key. GET /v1/models lists what it may use.",
                 param="model",
                 code="model_not_found",
             )
-        return ApiResponse(self._listed(name, snapshot.router, caller.tenant))
+        model = self._listed(base, snapshot.router, caller.tenant)
+        return ApiResponse(model if adapter is None else msgspec.structs.replace(model, id=name, parent=base))
 
     def _listed(self, name: str, router: Router, tenant: str) -> ListedModel:
         plans = router.plans_of(name, tenant)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 from gateway.chat.operation import CHAT, Operation
@@ -32,6 +33,7 @@ class LiveDeployment:
         "__weakref__",
         "_base_path",
         "_headers",
+        "adapters",
         "chat_path",
         "client",
         "context_tokens",
@@ -71,6 +73,8 @@ class LiveDeployment:
     ) -> None:
         self.id = deployment.id
         self.model = deployment.model
+        self.adapters: frozenset[str] = frozenset()
+        """Names of the adapters that its engine reports."""
         self.url = deployment.url
         self.tls = deployment.tls
         self._base_path = b"" if reach.target.base_path else b"/v1"
@@ -127,6 +131,15 @@ class LiveDeployment:
         self.context_tokens = deployment.context_tokens
         self.operations = operations_of(deployment)
         self.input_modalities = input_modalities_of(deployment)
+
+    def note_adapters(self, names: Iterable[str]) -> None:
+        """Adopt the adapters that its load feed reports."""
+        if self.adapters != (found := frozenset(names)):
+            self.adapters = found
+
+    def model_with(self, adapter: str | None) -> str:
+        """Return the name by which its engine knows the model, with an adapter if one is given."""
+        return self.model if adapter is None else f"{self.model}:{adapter}"
 
     def serves_operation(self, operation: Operation) -> bool:
         """Return whether the deployment, in its dialect, serves an operation."""

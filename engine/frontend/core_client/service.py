@@ -27,6 +27,7 @@ from engine.frontend.request.headers import RequestOptions
 from engine.frontend.request.requests import ChatBody, CompletionRequest
 from engine.frontend.request.template_options import template_options
 from engine.frontend.request.tools import ToolUse
+from engine.frontend.request.unserved import adapter_of
 from engine.frontend.text.chat_template import ChatTemplate, Segment
 from engine.frontend.text.choice import Choice
 from engine.frontend.text.sampling import choose_max_tokens, sampling_params
@@ -120,6 +121,7 @@ class EngineService:
             ApiError: The engine cannot serve, or the request is wrong.
         """
         started_at = self.clock()
+        self._adapter(request)
         token_ids = await self.tokenize_chat(request)
         grammar = make_grammar(request.response_format, request.tool_use, self._tool_format)
         return self._generation(request, [token_ids], options, received_at, self.clock() - started_at, grammar)
@@ -131,6 +133,7 @@ class EngineService:
             ApiError: The engine cannot serve, or the request is wrong.
         """
         started_at = self.clock()
+        self._adapter(request)
         prompts = [await self._tokenize_prompt(prompt) for prompt in request.prompts]
         return self._generation(request, prompts, options, received_at, self.clock() - started_at)
 
@@ -190,6 +193,14 @@ class EngineService:
             raise overloaded_error(f"The engine is not ready (core {self.link.state}).", reason="overload")
         return self.link.ready
 
+    def _adapter(self, request: ChatBody | CompletionRequest) -> str | None:
+        """Return the adapter that the request names; None for the base model. Raises ApiError if it is not loaded."""
+        adapter = adapter_of(request.model, self.config)
+        if adapter is not None:
+            self._ready()
+            self.link.adapters.check(adapter, request.model)
+        return adapter
+
     def _check_chars(self, num_chars: int, ready: Ready, param: str) -> None:
         """Refuse a prompt with more characters than the model's context can hold, without tokenizing it."""
         most = self.tokenizer.max_chars_per_token
@@ -239,6 +250,7 @@ class EngineService:
             grammar=grammar,
             # A stop string must be found as soon as its last token arrives.
             is_patient=not request.stream and not request.stops,
+            adapter=self._adapter(request),
         )
         stop_token_ids = frozenset() if request.ignore_eos else self.tokenizer.stop_token_ids
         use = request.tool_use if isinstance(request, ChatBody) else None

@@ -15,13 +15,13 @@ from engine.config import FrontConfig
 from engine.frontend.fields.faults import field_refusal, lonely_field, missing_field, unserved_field
 from engine.frontend.fields.table import KNOWN_FIELDS, KnownField, bounds, key_bounds
 from engine.frontend.request.absent import without_absent
-from engine.frontend.request.errors import ApiError, invalid_value, unsupported, wrong_request
+from engine.frontend.request.errors import invalid_value, unsupported, wrong_request
 from engine.frontend.request.history import modern_history
 from engine.frontend.request.response_format import ResponseFormat, check_response_format
 from engine.frontend.request.strict_json import parse_object
 from engine.frontend.request.template_options import check_options
 from engine.frontend.request.tools import Tool, ToolCall, ToolUse, check_tools, choose_tools
-from engine.frontend.request.unserved import refuse_privileged, refuse_unserved
+from engine.frontend.request.unserved import adapter_of, refuse_privileged, refuse_unserved
 
 MAX_SERVED_TOP_LOGPROBS: Final = KNOWN_FIELDS["top_logprobs"].most or 0
 MAX_PROMPTS: Final = 64
@@ -243,13 +243,7 @@ def _convert(document: dict[str, Any], kind: type[_Request], rules: dict[str, Kn
 
 
 def _check_common(request: SamplingFields, config: FrontConfig) -> None:
-    if request.model != config.model_name:
-        raise ApiError(
-            404,
-            f"The model {request.model[:128]!r} does not exist here; this engine serves {config.model_name!r}.",
-            param="model",
-            code="model_not_found",
-        )
+    adapter_of(request.model, config)
     _check_limit("n", request.n, config.max_choices, 1)
     if request.stream_options is not None and not request.stream:
         raise wrong_request(lonely_field("stream_options", "stream"))

@@ -17,7 +17,7 @@ from engine.models.decoder import Decoder, DecoderLayer
 from engine.models.experts import Expert, ExpertRouter, SharedExpert, SparseMLP
 from engine.models.families.registry import read_model_config
 from engine.models.layer_ops import LayerOps, layer_ops
-from engine.models.layers import HeadGroupNorm, RMSNorm
+from engine.models.layers import HeadGroupNorm, RMSNorm, interleave_halves
 from engine.models.linear import Linear
 from engine.models.mlp import MLP, DenseMLP
 from engine.models.raw_weights import RawWeights
@@ -274,14 +274,8 @@ class _Assembler:
         return self._split.norm_over_heads(weight, config.rms_norm_eps, offset, self._ops.norm)
 
     def _rotation_order(self, heads: torch.Tensor, axis: int) -> torch.Tensor:
-        """Interleave the halves of each head along `axis`: 0 1 2 3 4 5 → 0 3 1 4 2 5.
-
-        Numbers that rotate together become adjacent. Numbers that do not rotate stay at the end.
-        """
-        rotated = self._config.rope.rotated_size(self._config.head_dim)
-        turning, still = heads.tensor_split([rotated], axis)
-        halves = turning.tensor_split(2, axis)
-        return torch.cat([torch.stack(halves, axis + 1).flatten(axis, axis + 1), still], axis)
+        """Interleave the halves of each head along `axis`, so that numbers that rotate together become adjacent."""
+        return interleave_halves(heads, axis, self._config.rope.rotated_size(self._config.head_dim))
 
     def _linear(self, prefixes: list[str], out_size: int, in_size: int, *, has_bias: bool) -> Linear:
         """Return one projection, or several of the same input stacked into one."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.__main__ import configs, main, make_parser
-from engine.config import CoreConfig, EngineConfigError, FrontConfig
+from engine.config import CoreConfig, EngineConfigError, FrontConfig, core_config_json, parse_config
 from tests.engine.frontend.tiny_model import write_model
 
 
@@ -43,6 +43,13 @@ def test_every_setting_has_a_flag(model_dir: Path) -> None:
     for name in (*(field.name for field in fields(FrontConfig)), *core.settings()):
         if name != "model_name":
             assert f"--{name.replace('_', '-')}" in text
+
+
+def test_adapters_are_named_one_flag_each(model_dir: Path) -> None:
+    _, core = parse("--model", str(model_dir), "--lora", "law=/a/law", "--lora", "tax=/a/tax=2", "--max-loras", "3")
+    assert core.adapters.named() == [("law", Path("/a/law")), ("tax", Path("/a/tax=2"))]
+    assert core.adapters.num_places == 3
+    assert parse_config(core_config_json(core)) == core
 
 
 def test_the_help_states_what_each_setting_does() -> None:
