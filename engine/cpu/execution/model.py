@@ -75,7 +75,9 @@ class CompiledModel:
         self._backend = backend
         self._records = records = ModelRecords(decoder, weights)
         self.shape = records.model
-        self.has_head = self.config.traits.logit_softcap is None and self.shape["head"]["packed"][0] != 0
+        traits = self.config.traits
+        has_plain_logits = traits.logit_softcap is None and traits.logit_divisor is None
+        self.has_head = has_plain_logits and self.shape["head"]["packed"][0] != 0
         self.step = np.zeros(1, dtype=STEP)
         self.step["norm"] = records.norm
         self._fields = self.step.view(np.int64)

@@ -67,7 +67,9 @@ class ModelRecords:
             size = getattr(config, name)
             _check(size % LANES == 0, f"{name} is {size}, no multiple of {LANES}")
         _check(decoder.local_rotary is None, "some layers rotate otherwise")
+        _check(decoder.still_rotary is None, "some layers do not rotate")
         _check(config.traits.embedding_scale is None, "embeddings are scaled")
+        _check(config.traits.branch_scale is None, "it scales what branches add")
         return (
             config.hidden_size,
             config.intermediate_size,

@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from engine.config import EngineConfigError
 from engine.models.config.config import read_json_object
 from engine.models.config.config_reader import ModelConfigError
+from engine.models.config.text_part import text_name
 
 _SINGLE_FILE = "model.safetensors"
 _INDEX_FILE = "model.safetensors.index.json"
@@ -30,17 +31,33 @@ class CheckpointError(EngineConfigError):
 class Checkpoint:
     """Memory-mapped tensors of one model folder; each is taken once."""
 
-    def __init__(self, model_dir: Path) -> None:
+    def __init__(self, model_dir: Path, *, is_multimodal: bool = False) -> None:
+        """Open a model folder.
+
+        Args:
+            model_dir: Folder of the checkpoint.
+            is_multimodal: True to find the text part's tensors under the names they have without the other parts.
+
+        Raises:
+            CheckpointError: A file is missing, broken or repeats a tensor.
+        """
         self._model_dir = model_dir
         self._files: dict[str, Any] = {name: _open(path) for name, path in _find_files(model_dir).items()}
         self._remaining: dict[str, str] = {}
+        self._saved_names: dict[str, str] = {}
+        num_ignored = 0
         for file_name, file in self._files.items():
-            for tensor_name in file.keys():  # noqa: SIM118 - a safetensors handle is not a mapping
-                if tensor_name in self._remaining:
-                    raise CheckpointError(
-                        f"{model_dir}: {tensor_name} is in both {self._remaining[tensor_name]} and {file_name}"
-                    )
-                self._remaining[tensor_name] = file_name
+            for saved_name in file.keys():  # noqa: SIM118 - a safetensors handle is not a mapping
+                name = text_name(saved_name) if is_multimodal else saved_name
+                if name is None:
+                    num_ignored += 1
+                    continue
+                if name in self._remaining:
+                    raise CheckpointError(f"{model_dir}: {name} is in both {self._remaining[name]} and {file_name}")
+                self._remaining[name] = file_name
+                self._saved_names[name] = saved_name
+        self.num_ignored = num_ignored
+        """Number of tensors of other parts than the text."""
 
     def has(self, name: str) -> bool:
         """Return whether a tensor of this name exists and is not taken yet."""
@@ -77,16 +94,19 @@ class Checkpoint:
 
     def require(self, name: str, shape: tuple[int, ...]) -> None:
         """Raise CheckpointError unless the tensor exists with this shape; only the file's header is read."""
-        file_name = self._remaining.get(name)
-        if file_name is None:
+        if name not in self._remaining:
             raise CheckpointError(f"{self._model_dir}: missing tensor {name}")
-        found = tuple(self._files[file_name].get_slice(name).get_shape())
+        found = self.shape(name)
         if found != shape:
             raise self._error(name, f"expected shape {list(shape)}, got {list(found)}")
 
     def is_zero(self, name: str) -> bool:
         """Return whether an existing tensor holds only zeros; the tensor is not taken."""
-        return not self._files[self._remaining[name]].get_tensor(name).any()
+        return not self._read(name).any()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of an existing tensor from the file's header."""
+        return tuple(self._files[self._remaining[name]].get_slice(self._saved_names[name]).get_shape())
 
     def discard(self, name: str) -> None:
         """Leave a tensor unused on purpose; a missing one is ignored."""
@@ -100,17 +120,20 @@ class Checkpoint:
             raise CheckpointError(f"{self._model_dir}: unexpected tensors: {', '.join(names[:_MAX_NAMES_SHOWN])}{more}")
 
     def _take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        file_name = self._remaining.get(name)
-        if file_name is None:
+        if name not in self._remaining:
             if self.has(f"{name.removesuffix('.weight')}.qweight"):
                 raise self._error(
                     name, "is packed, which is read of projections only; leave it out of the quantization"
                 )
             raise CheckpointError(f"{self._model_dir}: missing tensor {name}")
-        tensor: torch.Tensor = self._files[file_name].get_tensor(name)
+        tensor = self._read(name)
         if tuple(tensor.shape) != shape:
             raise self._error(name, f"expected shape {list(shape)}, got {list(tensor.shape)}")
         del self._remaining[name]
+        return tensor
+
+    def _read(self, name: str) -> torch.Tensor:
+        tensor: torch.Tensor = self._files[self._remaining[name]].get_tensor(self._saved_names[name])
         return tensor
 
     def _error(self, name: str, problem: str) -> CheckpointError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,8 @@ from engine.quantization.choice import KernelTable
 from engine.quantization.maker import LinearMaker
 from engine.quantization.packed_tensors import discard_empty_bias, is_packed, take_packed
 from engine.quantization.weights import GroupWeight
+
+logger = logging.getLogger(__name__)
 
 _NORMS = {
     "before": ("input_layernorm", None, "post_attention_layernorm", None),
@@ -79,6 +82,8 @@ def load_model(
     maker = LinearMaker(quantization, kernels or KernelTable(time.perf_counter), retained)
     model = _Assembler(config, checkpoint, dtype, device, maker, ops or layer_ops(device), split).decoder(backend)
     checkpoint.check_all_taken()
+    if config.is_multimodal:
+        logger.info("%s: text only; %d tensors of other parts are ignored", model_dir, checkpoint.num_ignored)
     return model
 
 
@@ -127,7 +132,8 @@ class _Assembler:
     def _layer(self, index: int) -> DecoderLayer:
         config, traits, prefix = self._config, self._config.traits, f"model.layers.{index}"
         attended_size = config.num_heads * config.head_dim
-        norms = [self._norm(f"{prefix}.{name}.weight") if name else None for name in _NORMS[traits.norms]]
+        names = traits.norm_names or _NORMS[traits.norms]
+        norms = [self._norm(f"{prefix}.{name}.weight") if name else None for name in names]
         return self._ops.layer(
             attention_norm=norms[0],
             qkv=self._qkv(f"{prefix}.self_attn"),
@@ -141,6 +147,7 @@ class _Assembler:
             mlp_norm=norms[2],
             mlp=self._split.summed_mlp(self._mlp(prefix, index)),
             mlp_output_norm=norms[3],
+            branch_scale=traits.branch_scale,
             spec=AttentionSpec(
                 num_heads=config.num_heads,
                 num_kv_heads=config.num_kv_heads,
@@ -186,7 +193,7 @@ class _Assembler:
 
     def _dense_mlp(self, prefix: str, size: int) -> DenseMLP:
         config, has_bias = self._config, self._config.traits.mlp_bias
-        if config.traits.has_fused_projections:
+        if config.traits.has_fused_gate_up:
             gate_up = self._linear([f"{prefix}.gate_up_proj"], 2 * size, config.hidden_size, has_bias=has_bias)
         else:
             names = [f"{prefix}.gate_proj", f"{prefix}.up_proj"]
@@ -205,7 +212,7 @@ class _Assembler:
         """Return name, heads and rotating heads of the checkpoint's tensors of queries, keys and values."""
         config = self._config
         num_heads, num_kv_heads = config.num_heads, config.num_kv_heads
-        if config.traits.has_fused_projections:
+        if config.traits.has_fused_qkv:
             return [("qkv_proj", num_heads + 2 * num_kv_heads, num_heads + num_kv_heads)]
         return [("q_proj", num_heads, num_heads), ("k_proj", num_kv_heads, num_kv_heads), ("v_proj", num_kv_heads, 0)]
 
@@ -269,6 +276,8 @@ class _Assembler:
 
         Numbers that rotate together become adjacent. Numbers that do not rotate stay at the end.
         """
+        if self._config.traits.has_adjacent_pairs:
+            return heads
         rotated = self._config.rope.rotated_size(self._config.head_dim)
         turning, still = heads.tensor_split([rotated], axis)
         halves = turning.tensor_split(2, axis)
