@@ -15,24 +15,9 @@ from engine.models.config.config import (
     refuse_unsupported,
 )
 from engine.models.config.config_reader import ConfigReader
-from engine.models.families import (
-    exaone4,
-    gemma2,
-    gemma3,
-    glm4,
-    granite,
-    llama,
-    mistral,
-    mixtral,
-    olmo2,
-    olmo3,
-    phi3,
-    qwen2,
-    qwen2_moe,
-    qwen3,
-    qwen3_moe,
-    smollm3,
-)
+from engine.models.families import exaone4, glm4, granite, llama, mistral, mixtral, olmo2, olmo3, phi3, smollm3
+from engine.models.families.gemma import gemma2, gemma3
+from engine.models.families.qwen import qwen2, qwen2_moe, qwen3, qwen3_moe
 
 
 @dataclass(frozen=True, slots=True)

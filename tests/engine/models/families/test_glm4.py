@@ -18,7 +18,7 @@ def test_greedy_text_equals_transformers_in_a_mixed_batch(shuffle_seed: int | No
     check_greedy_text("glm4", shuffle_seed, tmp_path)
 
 
-def test_half_of_each_head_rotates_unless_the_config_says_otherwise(tmp_path: Path) -> None:
+def test_half_of_each_head_rotates_unless_the_config_sets_another_share(tmp_path: Path) -> None:
     glm4 = {"model_type": "glm4", "architectures": ["Glm4ForCausalLM"]}
 
     assert read(tmp_path, **glm4).rope.rotated_share == 0.5
