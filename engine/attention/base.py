@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -58,6 +58,8 @@ class AttentionSpec:
     """Window of a query at position p: it sees keys p - window + 1 .. p; None: all keys up to p."""
     softcap: float | None = None
     """Cap of a score before masking: s becomes softcap * tanh(s / softcap); None: no cap."""
+    sinks: torch.Tensor | None = field(default=None, compare=False)
+    """[heads]: score of each head beside those of its keys, without a value; None: no such score."""
 
 
 class KVCache(Protocol):

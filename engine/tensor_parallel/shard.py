@@ -60,6 +60,10 @@ class Shard:
 def part_of_config(config: ModelConfig, size: int) -> ModelConfig:
     """Return the config of one of `size` equal parts. Raises ModelConfigError naming an indivisible size."""
     traits, experts = config.traits, config.traits.experts
+    if experts is not None and experts.are_fused:
+        raise ModelConfigError("tensor_parallel: a tensor with the projections of all experts is not split")
+    if traits.has_sinks:
+        raise ModelConfigError("tensor_parallel: attention with sinks is not split")
     has_dense_layers = experts is None or len(experts.layers) < config.num_layers
     inner = _share("intermediate_size", config.intermediate_size, size) if has_dense_layers else size
     return replace(

@@ -90,6 +90,7 @@ class ModelRecords:
         _check(type(layer) is DecoderLayer, "its layers are fused")
         _check(layer.attended_norm is None and layer.mlp_output_norm is None, "it norms what branches add")
         _check(layer.spec.softcap is None, "it caps attention scores")
+        _check(layer.spec.sinks is None, "its attention has sinks")
         _check(isinstance(mlp, DenseMLP) and mlp.activation == "silu", "its MLP is no gated SiLU")
         assert isinstance(mlp, DenseMLP)
         _check(layer.qk_norm is None or isinstance(layer.qk_norm, RMSNorm), "it norms heads together")

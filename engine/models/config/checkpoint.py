@@ -81,21 +81,20 @@ class Checkpoint:
             raise self._error(name, f"expected floating-point numbers, got {tensor.dtype}")
         return tensor
 
-    def take_integers(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        """Take an int32 tensor, such as packed codes.
+    def take_integers(self, name: str, shape: tuple[int, ...], dtype: torch.dtype = torch.int32) -> torch.Tensor:
+        """Take a tensor of integers, such as packed codes.
 
         Raises:
-            CheckpointError: The tensor is missing, misshapen or not int32.
+            CheckpointError: The tensor is missing, misshapen or of another dtype.
         """
         tensor = self._take(name, shape)
-        if tensor.dtype != torch.int32:
-            raise self._error(name, f"expected int32 numbers, got {tensor.dtype}")
+        if tensor.dtype != dtype:
+            expected = str(dtype).removeprefix("torch.")
+            raise self._error(name, f"expected {expected} numbers, got {tensor.dtype}")
         return tensor
 
     def require(self, name: str, shape: tuple[int, ...]) -> None:
         """Raise CheckpointError unless the tensor exists with this shape; only the file's header is read."""
-        if name not in self._remaining:
-            raise CheckpointError(f"{self._model_dir}: missing tensor {name}")
         found = self.shape(name)
         if found != shape:
             raise self._error(name, f"expected shape {list(shape)}, got {list(found)}")
@@ -105,7 +104,9 @@ class Checkpoint:
         return not self._read(name).any()
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of an existing tensor from the file's header."""
+        """Return the shape of a tensor from the file's header. Raises CheckpointError if it is missing."""
+        if name not in self._remaining:
+            raise CheckpointError(f"{self._model_dir}: missing tensor {name}")
         return tuple(self._files[self._remaining[name]].get_slice(self._saved_names[name]).get_shape())
 
     def discard(self, name: str) -> None:
@@ -121,7 +122,8 @@ class Checkpoint:
 
     def _take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         if name not in self._remaining:
-            if self.has(f"{name.removesuffix('.weight')}.qweight"):
+            prefix = name.removesuffix(".weight")
+            if self.has(f"{prefix}.qweight") or self.has(f"{prefix}.weight_packed"):
                 raise self._error(
                     name, "is packed, which is read of projections only; leave it out of the quantization"
                 )
@@ -131,6 +133,10 @@ class Checkpoint:
             raise self._error(name, f"expected shape {list(shape)}, got {list(tensor.shape)}")
         del self._remaining[name]
         return tensor
+
+    def dtype(self, name: str) -> torch.dtype:
+        """Return the dtype of an existing tensor, which is mapped but not read."""
+        return self._read(name).dtype
 
     def _read(self, name: str) -> torch.Tensor:
         tensor: torch.Tensor = self._files[self._remaining[name]].get_tensor(self._saved_names[name])

@@ -44,6 +44,16 @@ class ExpertTraits:
     """Inner size of the expert that every token uses; None: no such expert."""
     layers: frozenset[int]
     """Layers with experts; the others have a dense MLP."""
+    router: str = "gate"
+    """Name of the router in the mixture."""
+    has_bias: bool = False
+    """True if the router and the experts' projections have biases."""
+    are_fused: bool = False
+    """True if one tensor holds a projection of all experts: inputs first, gate and up in turn."""
+    gate_limit: float | None = None
+    """Limit of gate and up before a clamped SwiGLU; None: the model's plain activation."""
+    gate_gain: float = 1.0
+    """Factor of the gate inside the sigmoid of a clamped SwiGLU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +74,8 @@ class ModelTraits:
     attention_scale: float | None = None
     """Factor of the attention scores; None: head_dim ** -0.5."""
     attention_softcap: float | None = None
+    has_sinks: bool = False
+    """True if each head has a logit that takes a share of the attention and has no value."""
     logit_softcap: float | None = None
     """Cap of the logits: a logit l becomes softcap * tanh(l / softcap)."""
     is_tied_by_default: bool = False

@@ -15,7 +15,7 @@ from engine.models.config.config import (
     refuse_unsupported,
 )
 from engine.models.config.config_reader import ConfigReader
-from engine.models.families import exaone4, glm4, granite, llama, mistral, mixtral, olmo2, olmo3, phi3, smollm3
+from engine.models.families import exaone4, glm4, gpt_oss, granite, llama, mistral, mixtral, olmo2, olmo3, phi3, smollm3
 from engine.models.families.gemma import gemma2, gemma3
 from engine.models.families.qwen import qwen2, qwen2_moe, qwen3, qwen3_moe
 
@@ -42,6 +42,7 @@ FAMILIES = {
     "smollm3": ModelFamily(smollm3.ARCHITECTURE, smollm3.read_traits),
     "granite": ModelFamily(granite.ARCHITECTURE, granite.read_traits),
     "glm4": ModelFamily(glm4.ARCHITECTURE, glm4.read_traits),
+    "gpt_oss": ModelFamily(gpt_oss.ARCHITECTURE, gpt_oss.read_traits),
     "exaone4": ModelFamily(exaone4.ARCHITECTURE, exaone4.read_traits),
     "gemma3_text": ModelFamily(gemma3.ARCHITECTURE, gemma3.read_traits, gemma3.TEXT_DEFAULTS),
     "mixtral": ModelFamily(mixtral.ARCHITECTURE, mixtral.read_traits),

@@ -12,20 +12,21 @@ import torch
 from engine.attention.base import AttentionBackend, AttentionSpec
 from engine.config import Quantization
 from engine.models.config.checkpoint import Checkpoint, CheckpointError
-from engine.models.config.config import ExpertTraits, ModelConfig
+from engine.models.config.config import ModelConfig
 from engine.models.decoder import Decoder, DecoderLayer
-from engine.models.experts import Expert, ExpertRouter, SharedExpert, SparseMLP
 from engine.models.families.registry import read_model_config
 from engine.models.layer_ops import LayerOps, layer_ops
 from engine.models.layers import HeadGroupNorm, RMSNorm
 from engine.models.linear import Linear
+from engine.models.loading.expert_loader import ExpertLoader
+from engine.models.loading.fused_experts import FusedExperts
 from engine.models.mlp import MLP, DenseMLP
 from engine.models.raw_weights import RawWeights
 from engine.models.split import Split, Unsplit
 from engine.quantization.choice import KernelTable
 from engine.quantization.maker import LinearMaker
 from engine.quantization.packed_tensors import discard_empty_bias, is_packed, take_packed
-from engine.quantization.weights import GroupWeight
+from engine.quantization.weights import PublishedWeight
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ _NORMS = {
     "after": (None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
 }
 """Checkpoint names of the norms before and after attention and before and after the MLP."""
+_KV_SCALES = ("k_scale", "v_scale", "k_zero_point", "v_zero_point")
 
 
 @torch.inference_mode()
@@ -111,15 +113,17 @@ class _Assembler:
         self._maker = maker
         self._ops = ops
         self._split = split
+        fused = FusedExperts(checkpoint, maker, dtype, device)
+        self._experts = ExpertLoader(config, checkpoint, self, fused, ops.gate)
 
     def decoder(self, backend: AttentionBackend) -> Decoder:
         config = self._config
-        embedding = self._copy("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
+        embedding = self.copy("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
         if config.tie_word_embeddings:
             self._checkpoint.discard("lm_head.weight")
             head = embedding
         else:
-            head = self._copy("lm_head.weight", config.vocab_size, config.hidden_size)
+            head = self.copy("lm_head.weight", config.vocab_size, config.hidden_size)
         return Decoder(
             config,
             embedding=embedding,
@@ -139,7 +143,7 @@ class _Assembler:
             qkv=self._qkv(f"{prefix}.self_attn"),
             qk_norm=self._qk_norm(f"{prefix}.self_attn"),
             output=self._split.summed(
-                self._linear(
+                self.linear(
                     [f"{prefix}.self_attn.o_proj"], config.hidden_size, attended_size, has_bias=traits.output_bias
                 )
             ),
@@ -148,64 +152,45 @@ class _Assembler:
             mlp=self._split.summed_mlp(self._mlp(prefix, index)),
             mlp_output_norm=norms[3],
             branch_scale=traits.branch_scale,
-            spec=AttentionSpec(
-                num_heads=config.num_heads,
-                num_kv_heads=config.num_kv_heads,
-                head_dim=config.head_dim,
-                scale=traits.attention_scale or config.head_dim**-0.5,
-                sliding_window=traits.sliding_windows[index],
-                softcap=traits.attention_softcap,
-            ),
+            spec=self._attention_spec(f"{prefix}.self_attn", index),
+        )
+
+    def _attention_spec(self, prefix: str, index: int) -> AttentionSpec:
+        config, traits = self._config, self._config.traits
+        for kind in _KV_SCALES:
+            # Scales for a pool of a published dtype; the pool here has the dtype of the setting.
+            self._checkpoint.discard(f"{prefix}.{kind}")
+        return AttentionSpec(
+            num_heads=config.num_heads,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            scale=traits.attention_scale or config.head_dim**-0.5,
+            sliding_window=traits.sliding_windows[index],
+            softcap=traits.attention_softcap,
+            sinks=self.copy(f"{prefix}.sinks", config.num_heads) if traits.has_sinks else None,
         )
 
     def _mlp(self, prefix: str, index: int) -> MLP:
         experts = self._config.traits.experts
         if experts is None or index not in experts.layers:
             return self._dense_mlp(f"{prefix}.mlp", self._config.intermediate_size)
-        return self._sparse_mlp(f"{prefix}.{experts.module}", experts)
-
-    def _sparse_mlp(self, prefix: str, traits: ExpertTraits) -> SparseMLP:
-        hidden_size = self._config.hidden_size
-        if fused := self._checkpoint.first_with(f"{prefix}.experts.gate_up_proj"):
-            raise CheckpointError(f"{fused}: one tensor for all experts is not read; expected tensors for each expert")
-        router = self._copy(f"{prefix}.gate.weight", traits.num_experts, hidden_size)
-        shared = None
-        if traits.shared_size is not None:
-            shared = SharedExpert(
-                self._expert(f"{prefix}.shared_expert", traits.projections, traits.shared_size),
-                self._copy(f"{prefix}.shared_expert_gate.weight", 1, hidden_size),
-            )
-        experts = [
-            self._expert(f"{prefix}.experts.{index}", traits.projections, traits.size)
-            for index in range(traits.num_experts)
-        ]
-        return SparseMLP(ExpertRouter(router, traits.num_chosen, traits.is_normalized), experts, shared)
-
-    def _expert(self, prefix: str, projections: tuple[str, str, str], size: int) -> Expert:
-        gate, up, down = (f"{prefix}.{name}" for name in projections)
-        hidden_size = self._config.hidden_size
-        return Expert(
-            self._linear([gate, up], size, hidden_size, has_bias=False),
-            self._linear([down], hidden_size, size, has_bias=False),
-            self._config.traits.activation,
-            self._ops.gate,
-        )
+        return self._experts.load(f"{prefix}.{experts.module}", experts)
 
     def _dense_mlp(self, prefix: str, size: int) -> DenseMLP:
         config, has_bias = self._config, self._config.traits.mlp_bias
         if config.traits.has_fused_gate_up:
-            gate_up = self._linear([f"{prefix}.gate_up_proj"], 2 * size, config.hidden_size, has_bias=has_bias)
+            gate_up = self.linear([f"{prefix}.gate_up_proj"], 2 * size, config.hidden_size, has_bias=has_bias)
         else:
             names = [f"{prefix}.gate_proj", f"{prefix}.up_proj"]
-            gate_up = self._linear(names, size, config.hidden_size, has_bias=has_bias)
-        down = self._linear([f"{prefix}.down_proj"], config.hidden_size, size, has_bias=has_bias)
+            gate_up = self.linear(names, size, config.hidden_size, has_bias=has_bias)
+        down = self.linear([f"{prefix}.down_proj"], config.hidden_size, size, has_bias=has_bias)
         return DenseMLP(gate_up, down, config.traits.activation, self._ops.gate)
 
     def _qkv(self, prefix: str) -> Linear:
         bias = self._fused_qkv(prefix, "bias", ()) if self._config.traits.qkv_bias else None
         parts = self._qkv_parts()
         if is_packed(self._checkpoint, f"{prefix}.{parts[0][0]}"):
-            return self._maker.grouped([self._packed_heads(prefix, *part) for part in parts], bias, self._dtype)
+            return self._published([self._packed_heads(prefix, *part) for part in parts], bias)
         return self._maker.dense(self._fused_qkv(prefix, "weight", (self._config.hidden_size,)), bias)
 
     def _qkv_parts(self) -> list[tuple[str, int, int]]:
@@ -216,7 +201,7 @@ class _Assembler:
             return [("qkv_proj", num_heads + 2 * num_kv_heads, num_heads + num_kv_heads)]
         return [("q_proj", num_heads, num_heads), ("k_proj", num_kv_heads, num_kv_heads), ("v_proj", num_kv_heads, 0)]
 
-    def _packed_heads(self, prefix: str, name: str, num_heads: int, num_rotated: int) -> GroupWeight:
+    def _packed_heads(self, prefix: str, name: str, num_heads: int, num_rotated: int) -> PublishedWeight:
         config = self._config
         size = num_heads * config.head_dim
         part = self._packed(f"{prefix}.{name}", size, config.hidden_size, has_bias=config.traits.qkv_bias)
@@ -224,11 +209,16 @@ class _Assembler:
         rows[:num_rotated] = self._rotation_order(rows[:num_rotated], 1)
         return part if num_rotated == 0 else part.rows(rows.flatten().to(self._device))
 
-    def _packed(self, prefix: str, out_size: int, in_size: int, *, has_bias: bool) -> GroupWeight:
+    def _published(self, parts: list[PublishedWeight], bias: torch.Tensor | None) -> Linear:
+        published = self._config.published
+        rounds_inputs = published is not None and published.rounds_inputs
+        return self._maker.published(parts, bias, self._dtype, rounds_inputs=rounds_inputs)
+
+    def _packed(self, prefix: str, out_size: int, in_size: int, *, has_bias: bool) -> PublishedWeight:
         """Take a projection of a quantized checkpoint."""
         published = self._config.published
         if published is None:
-            raise CheckpointError(f"{prefix}.qweight: the config has no quantization_config with its packing")
+            raise CheckpointError(f"{prefix}: is quantized, but the config has no quantization_config with its format")
         if not has_bias:
             discard_empty_bias(self._checkpoint, prefix)
         return take_packed(self._checkpoint, prefix, (out_size, in_size), published).to(self._device)
@@ -266,7 +256,7 @@ class _Assembler:
 
     def _head_group_norm(self, name: str, num_heads: int) -> RMSNorm:
         config = self._config
-        weight = self._copy(name, num_heads * config.head_dim).view(num_heads, config.head_dim)
+        weight = self.copy(name, num_heads * config.head_dim).view(num_heads, config.head_dim)
         weight = self._rotation_order(weight, 1).flatten()
         offset = config.traits.norm_offset
         return self._split.norm_over_heads(weight, config.rms_norm_eps, offset, self._ops.norm)
@@ -283,12 +273,12 @@ class _Assembler:
         halves = turning.tensor_split(2, axis)
         return torch.cat([torch.stack(halves, axis + 1).flatten(axis, axis + 1), still], axis)
 
-    def _linear(self, prefixes: list[str], out_size: int, in_size: int, *, has_bias: bool) -> Linear:
+    def linear(self, prefixes: list[str], out_size: int, in_size: int, *, has_bias: bool) -> Linear:
         """Return one projection, or several of the same input stacked into one."""
         bias = self._stacked(prefixes, "bias", out_size) if has_bias else None
         if is_packed(self._checkpoint, prefixes[0]):
             parts = [self._packed(prefix, out_size, in_size, has_bias=has_bias) for prefix in prefixes]
-            return self._maker.grouped(parts, bias, self._dtype)
+            return self._published(parts, bias)
         return self._maker.dense(self._stacked(prefixes, "weight", out_size, in_size), bias)
 
     def _stacked(self, prefixes: list[str], kind: str, *shape: int) -> torch.Tensor:
@@ -301,9 +291,10 @@ class _Assembler:
 
     def _norm(self, name: str) -> RMSNorm:
         config = self._config
-        return self._ops.norm(self._copy(name, config.hidden_size), config.rms_norm_eps, config.traits.norm_offset)
+        return self._ops.norm(self.copy(name, config.hidden_size), config.rms_norm_eps, config.traits.norm_offset)
 
-    def _copy(self, name: str, *shape: int) -> torch.Tensor:
+    def copy(self, name: str, *shape: int) -> torch.Tensor:
+        """Return a copy of a tensor in the model's dtype on its device."""
         taken = self._checkpoint.take(name, shape)
         return self._empty(*shape).copy_(taken)
 

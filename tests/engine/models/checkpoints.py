@@ -150,6 +150,17 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "tie_word_embeddings": True,
     },
     "glm4": {"model_type": "glm4", "num_key_value_heads": 2, "head_dim": 16},
+    "gpt_oss": {
+        "model_type": "gpt_oss",
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "num_local_experts": 5,
+        "num_experts_per_tok": 2,
+        "sliding_window": 20,
+        # Low enough to clamp some.
+        "swiglu_limit": 0.7,
+        "rope_parameters": {**YARN_ROPE, "truncate": False},
+    },
     "exaone4": {
         "model_type": "exaone4",
         "num_key_value_heads": 2,

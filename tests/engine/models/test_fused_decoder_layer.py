@@ -29,7 +29,7 @@ PROMPT = [(7 * index * index + 3 * index + 1) % 97 for index in range(30)]
 
 @pytest.mark.parametrize(
     "variant",
-    ["llama_biased", "qwen3", "olmo2", "phi3_partial", "gemma3", "qwen2_moe", "granite", "glm4", "smollm3"],
+    ["llama_biased", "qwen3", "olmo2", "phi3_partial", "gemma3", "qwen2_moe", "granite", "glm4", "smollm3", "gpt_oss"],
 )
 def test_fused_models_equal_plain_ones_over_chunks_decode_and_verification(variant: str, tmp_path: Path) -> None:
     folder = save_checkpoint(small_reference(variant), tmp_path)

@@ -30,7 +30,7 @@ from tests.engine.models.paged import CPU, PagedRunner, Row, compile_model
 
 OTHERS = (
     *("gemma2", "gemma3", "mixtral", "qwen2_moe", "qwen3_moe", "olmo2", "olmo3"),
-    *("exaone4", "exaone4_full", "glm4", "granite", "smollm3", "smollm3_windowed"),
+    *("exaone4", "exaone4_full", "glm4", "granite", "smollm3", "smollm3_windowed", "gpt_oss"),
 )
 """Norms behind branches, capped scores, experts, heads normed together: these are computed as before."""
 COMPILABLE = tuple(variant for variant in VARIANTS if variant not in (*OTHERS, "phi3_longrope"))
