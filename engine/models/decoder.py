@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from engine.models.config.rope import RopeConfig
 from engine.models.layers import HeadGroupNorm, RMSNorm, Rotary
 from engine.models.linear import Linear
 from engine.models.mlp import MLP
+from engine.models.recurrent_layer import RecurrentLayer
 
 
 class Model(Protocol):
@@ -21,7 +23,7 @@ class Model(Protocol):
 
     config: ModelConfig
     attention_specs: list[AttentionSpec]
-    """Attention of each layer; the caller allocates one KV cache for each."""
+    """Attention of each layer that has any; the caller allocates one KV cache for each."""
 
     def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
         """Compute final hidden states, and write keys and values to the caches.
@@ -29,7 +31,7 @@ class Model(Protocol):
         Args:
             token_ids: int64 [T].
             context: Positions, KV slots and sampled tokens of the step.
-            caches: One cache for each layer.
+            caches: One cache for each layer with attention.
 
         Returns:
             Hidden states [T, hidden], or of the sampled tokens alone [sampled, hidden] if the context names any.
@@ -59,16 +61,21 @@ class DecoderLayer:
     spec: AttentionSpec
     branch_scale: float | None = None
     """Factor of what both branches add to the residual; None: 1."""
+    output_gate: Linear | None = None
+    """Projection to the gate of each number of the attention's output; None: no gate."""
 
     def forward(
         self, activations: Activations, rotations: torch.Tensor, backend: AttentionBackend, cache: KVCache
     ) -> None:
         """Compute the layer and update the residual in place."""
-        self.qkv.into(_read(activations, self.attention_norm), activations.qkv)
+        inputs = _read(activations, self.attention_norm)
+        self.qkv.into(inputs, activations.qkv)
         if self.qk_norm is not None:
             self.qk_norm.into(activations.heads_to_norm, activations.heads_to_norm)
         Rotary.rotate(activations.heads_to_rotate, rotations)
         attended = backend.forward(activations.queries, activations.keys, activations.values, cache, self.spec)
+        if self.output_gate is not None:
+            attended = self.output_gate.apply(inputs).sigmoid_().view(attended.shape).mul_(attended)
         if self.attended_norm is None and self.branch_scale is None:
             self.output.add_to(activations.residual, attended.flatten(1))
         else:
@@ -104,13 +111,13 @@ class Decoder:
         config: ModelConfig,
         *,
         embedding: torch.Tensor,
-        layers: list[DecoderLayer],
+        layers: Sequence[DecoderLayer | RecurrentLayer],
         norm: RMSNorm,
         head: Linear,
         backend: AttentionBackend,
     ) -> None:
         self.config = config
-        self.attention_specs = [layer.spec for layer in layers]
+        self.attention_specs = [layer.spec for layer in layers if isinstance(layer, DecoderLayer)]
         self.embedding = embedding
         self.layers = layers
         self.norm = norm
@@ -147,8 +154,12 @@ class Decoder:
         if self._embedding_scale is not None:
             activations.residual.mul_(self._embedding_scale)
         rotations = self._rotations(context)
-        for layer, turns, cache in zip(self.layers, rotations, caches, strict=True):
-            layer.forward(activations, turns, self._backend, cache)
+        remaining = iter(caches)
+        for layer, turns in zip(self.layers, rotations, strict=True):
+            if isinstance(layer, RecurrentLayer):
+                layer.forward(activations, context)
+            else:
+                layer.forward(activations, turns, self._backend, next(remaining))
         hidden = torch.empty_like(activations.residual)
         self.norm.into(activations.residual, hidden)
         return hidden
@@ -163,8 +174,8 @@ class Decoder:
             still = self.still_rotary.at(positions, num_positions)
         unrotated = self.config.traits.unrotated_layers
         return [
-            still if index in unrotated else usual if layer.spec.sliding_window is None else local
-            for index, layer in enumerate(self.layers)
+            still if index in unrotated else usual if window is None else local
+            for index, window in enumerate(self.config.traits.sliding_windows)
         ]
 
     @torch.inference_mode()

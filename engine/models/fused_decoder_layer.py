@@ -23,6 +23,7 @@ class FusedDecoderLayer(DecoderLayer):
     ) -> None:
         """Compute the layer and update the residual in place."""
         assert isinstance(backend, TritonPagedAttention), f"a backend without fused heads: {backend.name}"
+        assert self.output_gate is None, "a gate on the output of fused attention"
         residual, normed = activations.residual, activations.normed
         self.qkv.into(_normed(self.attention_norm, residual, normed), activations.qkv)
         head_norm = self.qk_norm

@@ -62,6 +62,8 @@ def part_of_config(config: ModelConfig, size: int) -> ModelConfig:
     traits, experts = config.traits, config.traits.experts
     if experts is not None and experts.are_fused:
         raise ModelConfigError("tensor_parallel: a tensor with the projections of all experts is not split")
+    if traits.recurrent is not None:
+        raise ModelConfigError("tensor_parallel: recurrent layers are not split")
     if traits.has_sinks:
         raise ModelConfigError("tensor_parallel: attention with sinks is not split")
     has_dense_layers = experts is None or len(experts.layers) < config.num_layers

@@ -57,6 +57,31 @@ class ExpertTraits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentTraits:
+    """Gated delta net in place of attention."""
+
+    layers: frozenset[int]
+    """Layers with it; the others have attention."""
+    num_key_heads: int
+    num_value_heads: int
+    key_dim: int
+    value_dim: int
+    window: int
+    """Number of tokens that its convolution sees."""
+
+    @property
+    def num_channels(self) -> int:
+        """Number of queries, keys and values of a token."""
+        return 2 * self.num_key_heads * self.key_dim + self.num_value_heads * self.value_dim
+
+    @property
+    def state_bytes(self) -> int:
+        """Upper bound of the bytes of one state over all layers."""
+        numbers = self.num_value_heads * self.key_dim * self.value_dim + (self.window - 1) * self.num_channels
+        return 4 * numbers * len(self.layers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTraits:
     """Differences of one family from the plain decoder."""
 
@@ -85,6 +110,9 @@ class ModelTraits:
     activation: Activation = "silu"
     """Activation of the MLP's gate."""
     experts: ExpertTraits | None = None
+    recurrent: RecurrentTraits | None = None
+    has_output_gate: bool = False
+    """True if a gate, projected beside the queries of each head, scales the attention's output."""
     branch_scale: float | None = None
     """Factor of what attention and MLP add to the residual; None: 1."""
     logit_divisor: float | None = None

@@ -17,7 +17,7 @@ from engine.models.config.config import (
 from engine.models.config.config_reader import ConfigReader
 from engine.models.families import exaone4, glm4, gpt_oss, granite, llama, mistral, mixtral, olmo2, olmo3, phi3, smollm3
 from engine.models.families.gemma import gemma2, gemma3
-from engine.models.families.qwen import qwen2, qwen2_moe, qwen3, qwen3_moe
+from engine.models.families.qwen import qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_moe
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,14 @@ FAMILIES = {
     "gemma3_text": ModelFamily(gemma3.ARCHITECTURE, gemma3.read_traits, gemma3.TEXT_DEFAULTS),
     "mixtral": ModelFamily(mixtral.ARCHITECTURE, mixtral.read_traits),
     "qwen2_moe": ModelFamily(qwen2_moe.ARCHITECTURE, qwen2_moe.read_traits),
+    "qwen3_5_text": ModelFamily(qwen3_5.ARCHITECTURE, qwen3_5.read_traits),
     "qwen3_moe": ModelFamily(qwen3_moe.ARCHITECTURE, qwen3_moe.read_traits),
 }
 """Supported families by `model_type`."""
 
 MULTIMODAL = {
     "gemma3": "Gemma3ForConditionalGeneration",
+    "qwen3_5": "Qwen3_5ForConditionalGeneration",
     "mistral3": "Mistral3ForConditionalGeneration",
 }
 """Architectures of multimodal checkpoints whose text part is served, by `model_type`."""

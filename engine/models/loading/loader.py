@@ -16,12 +16,14 @@ from engine.models.config.config import ModelConfig
 from engine.models.decoder import Decoder, DecoderLayer
 from engine.models.families.registry import read_model_config
 from engine.models.layer_ops import LayerOps, layer_ops
-from engine.models.layers import HeadGroupNorm, RMSNorm
 from engine.models.linear import Linear
 from engine.models.loading.expert_loader import ExpertLoader
 from engine.models.loading.fused_experts import FusedExperts
+from engine.models.loading.norm_loader import NormLoader
+from engine.models.loading.recurrent_loader import load_gated_delta_net
 from engine.models.mlp import MLP, DenseMLP
 from engine.models.raw_weights import RawWeights
+from engine.models.recurrent_layer import RecurrentLayer
 from engine.models.split import Split, Unsplit
 from engine.quantization.choice import KernelTable
 from engine.quantization.maker import LinearMaker
@@ -30,17 +32,6 @@ from engine.quantization.weights import PublishedWeight
 
 logger = logging.getLogger(__name__)
 
-_NORMS = {
-    "before": ("input_layernorm", None, "post_attention_layernorm", None),
-    "around": (
-        "input_layernorm",
-        "post_attention_layernorm",
-        "pre_feedforward_layernorm",
-        "post_feedforward_layernorm",
-    ),
-    "after": (None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
-}
-"""Checkpoint names of the norms before and after attention and before and after the MLP."""
 _KV_SCALES = ("k_scale", "v_scale", "k_zero_point", "v_zero_point")
 
 
@@ -113,6 +104,8 @@ class _Assembler:
         self._maker = maker
         self._ops = ops
         self._split = split
+        self._gates: dict[str, torch.Tensor] = {}
+        self._norms = NormLoader(config, self, ops, split, self._rotation_order)
         fused = FusedExperts(checkpoint, maker, dtype, device)
         self._experts = ExpertLoader(config, checkpoint, self, fused, ops.gate)
 
@@ -128,20 +121,32 @@ class _Assembler:
             config,
             embedding=embedding,
             layers=[self._layer(index) for index in range(config.num_layers)],
-            norm=self._norm("model.norm.weight"),
+            norm=self._norms.named("model.norm.weight"),
             head=self._split.gathered(self._maker.head(self._split.head_rows(head)), config.vocab_size),
             backend=backend,
         )
 
-    def _layer(self, index: int) -> DecoderLayer:
+    def _layer(self, index: int) -> DecoderLayer | RecurrentLayer:
+        recurrent = self._config.traits.recurrent
+        if recurrent is None or index not in recurrent.layers:
+            return self._attention_layer(index)
+        prefix = f"model.layers.{index}"
+        return RecurrentLayer(
+            self._norms.named(f"{prefix}.input_layernorm.weight"),
+            load_gated_delta_net(f"{prefix}.linear_attn", recurrent, self._config, self),
+            self._norms.named(f"{prefix}.post_attention_layernorm.weight"),
+            self._mlp(prefix, index),
+        )
+
+    def _attention_layer(self, index: int) -> DecoderLayer:
         config, traits, prefix = self._config, self._config.traits, f"model.layers.{index}"
         attended_size = config.num_heads * config.head_dim
-        names = traits.norm_names or _NORMS[traits.norms]
-        norms = [self._norm(f"{prefix}.{name}.weight") if name else None for name in names]
+        norms = self._norms.of_layer(prefix)
         return self._ops.layer(
             attention_norm=norms[0],
             qkv=self._qkv(f"{prefix}.self_attn"),
-            qk_norm=self._qk_norm(f"{prefix}.self_attn"),
+            output_gate=self._output_gate(f"{prefix}.self_attn") if traits.has_output_gate else None,
+            qk_norm=self._norms.of_heads(f"{prefix}.self_attn"),
             output=self._split.summed(
                 self.linear(
                     [f"{prefix}.self_attn.o_proj"], config.hidden_size, attended_size, has_bias=traits.output_bias
@@ -190,6 +195,8 @@ class _Assembler:
         bias = self._fused_qkv(prefix, "bias", ()) if self._config.traits.qkv_bias else None
         parts = self._qkv_parts()
         if is_packed(self._checkpoint, f"{prefix}.{parts[0][0]}"):
+            if self._config.traits.has_output_gate:
+                raise CheckpointError(f"{prefix}.q_proj: quantized queries with an output gate are not read")
             return self._published([self._packed_heads(prefix, *part) for part in parts], bias)
         return self._maker.dense(self._fused_qkv(prefix, "weight", (self._config.hidden_size,)), bias)
 
@@ -226,10 +233,7 @@ class _Assembler:
     def _fused_qkv(self, prefix: str, kind: str, row_shape: tuple[int, ...]) -> torch.Tensor:
         config = self._config
         named = self._qkv_parts()
-        parts = [
-            self._checkpoint.take(f"{prefix}.{name}.{kind}", (num_heads * config.head_dim, *row_shape))
-            for name, num_heads, _ in named
-        ]
+        parts = [self._take_heads(f"{prefix}.{name}.{kind}", num_heads, row_shape) for name, num_heads, _ in named]
         fused = self._empty((config.num_heads + 2 * config.num_kv_heads) * config.head_dim, *row_shape)
         heads = fused.view(-1, config.head_dim, *row_shape)
         start = 0
@@ -240,26 +244,21 @@ class _Assembler:
             start += num_heads
         return fused
 
-    def _qk_norm(self, prefix: str) -> RMSNorm | HeadGroupNorm | None:
-        config = self._config
-        if config.traits.qk_norm is None:
-            return None
-        if config.traits.qk_norm == "all_heads":
-            queries = self._head_group_norm(f"{prefix}.q_norm.weight", config.num_heads)
-            keys = self._head_group_norm(f"{prefix}.k_norm.weight", config.num_kv_heads)
-            return HeadGroupNorm(queries, keys, config.num_heads)
-        taken = [self._checkpoint.take(f"{prefix}.{name}_norm.weight", (config.head_dim,)) for name in ("q", "k")]
-        weights = self._empty(config.num_heads + config.num_kv_heads, config.head_dim)
-        for weight, rows in zip(taken, (weights[: config.num_heads], weights[config.num_heads :]), strict=True):
-            rows.copy_(self._rotation_order(weight, 0))
-        return self._ops.norm(weights, config.rms_norm_eps, config.traits.norm_offset)
+    def _take_heads(self, name: str, num_heads: int, row_shape: tuple[int, ...]) -> torch.Tensor:
+        """Take rows of heads; behind each head's queries may be those of its output gate, which are set aside."""
+        head_dim = self._config.head_dim
+        if not (self._config.traits.has_output_gate and ".q_proj." in name):
+            return self._checkpoint.take(name, (num_heads * head_dim, *row_shape))
+        taken = self._checkpoint.take(name, (2 * num_heads * head_dim, *row_shape))
+        queries, gates = taken.view(num_heads, 2, head_dim, *row_shape).unbind(1)
+        self._gates[name] = gates.flatten(0, 1)
+        return queries.flatten(0, 1)
 
-    def _head_group_norm(self, name: str, num_heads: int) -> RMSNorm:
-        config = self._config
-        weight = self.copy(name, num_heads * config.head_dim).view(num_heads, config.head_dim)
-        weight = self._rotation_order(weight, 1).flatten()
-        offset = config.traits.norm_offset
-        return self._split.norm_over_heads(weight, config.rms_norm_eps, offset, self._ops.norm)
+    def _output_gate(self, prefix: str) -> Linear:
+        """Return the projection to the gate, whose rows came with the queries."""
+        weight = self._gates.pop(f"{prefix}.q_proj.weight")
+        bias = self._gates.pop(f"{prefix}.q_proj.bias", None)
+        return self._maker.dense(self._moved(weight), None if bias is None else self._moved(bias))
 
     def _rotation_order(self, heads: torch.Tensor, axis: int) -> torch.Tensor:
         """Interleave the halves of each head along `axis`: 0 1 2 3 4 5 → 0 3 1 4 2 5.
@@ -289,14 +288,12 @@ class _Assembler:
             stacked[index * shape[0] : (index + 1) * shape[0]].copy_(part)
         return stacked
 
-    def _norm(self, name: str) -> RMSNorm:
-        config = self._config
-        return self._ops.norm(self.copy(name, config.hidden_size), config.rms_norm_eps, config.traits.norm_offset)
-
     def copy(self, name: str, *shape: int) -> torch.Tensor:
         """Return a copy of a tensor in the model's dtype on its device."""
-        taken = self._checkpoint.take(name, shape)
-        return self._empty(*shape).copy_(taken)
+        return self._moved(self._checkpoint.take(name, shape))
+
+    def _moved(self, taken: torch.Tensor) -> torch.Tensor:
+        return self._empty(*taken.shape).copy_(taken)
 
     def _empty(self, *shape: int) -> torch.Tensor:
         return torch.empty(shape, dtype=self._dtype, device=self._device)

@@ -14,6 +14,7 @@ from engine.cpu.step.prompt_mode import MAX_TOKENS
 from engine.forecast.output_forecast import OutputForecast
 from engine.forecast.step_time import StepTimeModel
 from engine.kv_cache.block_manager import BlockManager
+from engine.kv_cache.state_slots import StateSlots
 from engine.models.decoder import Model
 from engine.models.loading.loader import load_model
 from engine.models.raw_weights import RawWeights
@@ -88,6 +89,8 @@ class TinyCore:
             max_waiting=100,
         )
         self.blocks = BlockManager(num_blocks, block_size, enable_prefix_cache=prefix_cache)
+        if self.model.config.traits.recurrent is not None:
+            self.runner.states = self.blocks.states = StateSlots(num_seqs, block_size)
         self.scheduler = Scheduler(
             limits,
             self.blocks,

@@ -161,6 +161,16 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "swiglu_limit": 0.7,
         "rope_parameters": {**YARN_ROPE, "truncate": False},
     },
+    "qwen3_5": {
+        "model_type": "qwen3_5_text",
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 8,
+        "linear_value_head_dim": 12,
+    },
     "exaone4": {
         "model_type": "exaone4",
         "num_key_value_heads": 2,
