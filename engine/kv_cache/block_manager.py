@@ -141,6 +141,9 @@ class BlockManager:
             return
         for index in range(seq.num_registered_blocks, num_full):
             self._index.insert(seq, index)
+            twin = self._index.find(seq, index) if self.states is not None else None
+            if self.states is not None and twin is not None:
+                self.states.share(seq.block_table[index], twin)
         seq.num_registered_blocks = num_full
 
     def free(self, seq: Sequence) -> None:

@@ -93,6 +93,13 @@ class StateSlots:
         if slot is not None:
             self._let_go(slot)
 
+    def share(self, block_id: int, twin: int) -> None:
+        """Save a block's state, if there is one, with a block of equal content too."""
+        slot = self._saved.get(block_id)
+        if slot is not None and twin not in self._saved:
+            self._saved[twin] = slot
+            self._hold(slot)
+
     def check_integrity(self, seq_ids: Iterable[int]) -> None:
         """Raise AssertionError unless every slot is free or held, and only by saved blocks and these sequences."""
         assert self._live.keys() <= set(seq_ids), "a sequence without blocks holds states"
@@ -108,6 +115,9 @@ class StateSlots:
             slot = live.pop(position)
             if position < start:
                 self._save(table, position, slot)
+            elif position % self._block_size == 0 and self._saved.get(self._block_at(table, position)) == slot:
+                # The step failed: what it saved may not be complete.
+                self.drop(self._block_at(table, position))
             self._let_go(slot)
         read = live.get(start) if start else None
         if start:
@@ -116,10 +126,11 @@ class StateSlots:
             self._save(table, start, read)
         write = live[end] = self._take()
         self._hold(write)
+        self._save(table, end, write)
         # The same prompt again computes at least its last token.
         borders = {(end - 1) // self._block_size * self._block_size, self._wanted.get(seq_id, 0)}
         saved = [
-            (border - start, self._saved_slot(table[border // self._block_size - 1]))
+            (border - start, self._saved_slot(self._block_at(table, border)))
             for border in sorted(borders)
             if start < border < end
         ]
@@ -136,10 +147,14 @@ class StateSlots:
         """Save a computed state with the block that ends at its position, if any does."""
         if position % self._block_size:
             return
-        block_id = block_table[position // self._block_size - 1]
+        block_id = self._block_at(block_table, position)
         if block_id not in self._saved:
             self._saved[block_id] = slot
             self._hold(slot)
+
+    def _block_at(self, block_table: Sequence[int], position: int) -> int:
+        """Return the block that ends at a position, which is a border."""
+        return block_table[position // self._block_size - 1]
 
     def _take(self) -> int:
         while not self._free:

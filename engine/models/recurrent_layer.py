@@ -8,9 +8,9 @@ import torch
 from torch.nn import functional
 
 from engine.attention.base import ForwardContext, StateUse
+from engine.attention.gated_delta import DeltaInputs, convolve, normalize_keys, run_sequence, step_states
 from engine.models.activations import Activations
 from engine.models.config.config import RecurrentTraits
-from engine.models.gated_delta import DeltaInputs, convolve, normalize_keys, run_sequence, step_states
 from engine.models.layers import RMSNorm
 from engine.models.linear import Linear
 from engine.models.mlp import MLP

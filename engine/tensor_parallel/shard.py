@@ -13,8 +13,8 @@ from engine.models.config.config import ExpertTraits, ModelConfig
 from engine.models.config.config_reader import ModelConfigError
 from engine.models.layers import RMSNorm
 from engine.models.linear import Linear
+from engine.models.loading.split import MakeNorm
 from engine.models.mlp import MLP
-from engine.models.split import MakeNorm
 from engine.tensor_parallel.checkpoint import PartCheckpoint
 from engine.tensor_parallel.group import Group
 from engine.tensor_parallel.linears import GatheredLinear, SummedLinear, SummedMLP, SummedNorm

@@ -21,10 +21,10 @@ from engine.models.loading.expert_loader import ExpertLoader
 from engine.models.loading.fused_experts import FusedExperts
 from engine.models.loading.norm_loader import NormLoader
 from engine.models.loading.recurrent_loader import load_gated_delta_net
+from engine.models.loading.split import Split, Unsplit
 from engine.models.mlp import MLP, DenseMLP
 from engine.models.raw_weights import RawWeights
 from engine.models.recurrent_layer import RecurrentLayer
-from engine.models.split import Split, Unsplit
 from engine.quantization.choice import KernelTable
 from engine.quantization.maker import LinearMaker
 from engine.quantization.packed_tensors import discard_empty_bias, is_packed, take_packed

@@ -10,7 +10,7 @@ from engine.models.config.config import ModelConfig
 from engine.models.layer_ops import LayerOps
 from engine.models.layers import HeadGroupNorm, RMSNorm
 from engine.models.loading.expert_loader import ProjectionSource
-from engine.models.split import Split
+from engine.models.loading.split import Split
 
 _NORMS = {
     "before": ("input_layernorm", None, "post_attention_layernorm", None),

@@ -48,11 +48,31 @@ def test_a_lost_state_is_an_error() -> None:
         StateSlots(2, BLOCK).plan([StateRequest(3, [1], 4, 5)])
 
 
+def test_a_failed_step_takes_back_what_it_saved() -> None:
+    states = StateSlots(2, BLOCK)
+    states.plan([StateRequest(1, [5, 6], 0, 4)])
+    states.plan([StateRequest(1, [5, 6], 0, 3)])
+
+    assert states.num_reusable([5], 8) == 0
+    states.check_integrity([1])
+
+
+def test_a_block_of_equal_content_shares_the_state() -> None:
+    states = StateSlots(2, BLOCK)
+    states.plan([StateRequest(1, [5, 6], 0, 6)])
+    states.share(5, 9)
+    states.drop(5)
+
+    assert states.num_reusable([9], 6) == 1
+    states.check_integrity([1])
+
+
 def test_a_state_leaves_with_its_block() -> None:
     states = StateSlots(2, BLOCK)
     states.plan([StateRequest(1, [5, 6], 0, 6)])
     states.end(1, [5, 6], 6)
     states.drop(5)
+    states.drop(6)
 
     assert states.num_reusable([5], 6) == 0
     assert states.num_free == states.num_slots

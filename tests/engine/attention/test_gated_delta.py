@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from engine.models.gated_delta import DeltaInputs, convolve, normalize_keys, run_sequence, step_states
+from engine.attention.gated_delta import DeltaInputs, convolve, normalize_keys, run_sequence, step_states
 
 HEADS, KEY, VALUE = 3, 8, 6
 
