@@ -47,7 +47,8 @@ def make_multimodal(kind: str) -> PreTrainedModel:
     ).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.normal_(1.0 if "norm" in name and kind != "gemma3" else 0.0, 0.2)
+            # Most norms of the other two add 1 to their weights.
+            parameter.normal_(1.0 if "norm" in name and kind == "mistral3" else 0.0, 0.2)
     return model
 
 
