@@ -12,8 +12,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from engine.attention.base import AttentionSpec, ForwardContext, KVCache
+from engine.attention.explicit import explicit_attention
 from engine.attention.gathered_prompt import GatheredPrompt
-from engine.attention.softcap import softcapped_attention
 from engine.attention.step_plan import GroupPlan, SequencePlan, StepPlan, StepPlanner
 from engine.attention.torch_kv_cache import (
     AttentionScratch,
@@ -171,6 +171,7 @@ class TorchAttention:
             keys.transpose(0, 1).unsqueeze(0),
             values.transpose(0, 1).unsqueeze(0),
             spec,
+            sinks=None if spec.sinks is None else spec.sinks.view(-1, 1, 1),
             is_causal=seq.is_causal,
         )
         return attended.squeeze(0).transpose(0, 1)
@@ -203,7 +204,8 @@ class TorchAttention:
         keys, values = (t.view(shape).narrow(1, 0, group.num_seen).transpose(1, 2) for t in gathered)
         grouped = queries.reshape(-1, spec.num_kv_heads, spec.num_heads // spec.num_kv_heads, spec.head_dim)
         mask = None if group.mask is None else group.mask.narrow(3, 0, group.num_seen)
-        attended = _attend(grouped, keys, values, spec, mask=mask)
+        sinks = None if spec.sinks is None else spec.sinks.view(spec.num_kv_heads, -1, 1)
+        attended = _attend(grouped, keys, values, spec, sinks=sinks, mask=mask)
         return attended.reshape(-1, spec.num_heads, spec.head_dim)
 
 
@@ -212,7 +214,10 @@ def _attend_one_query(
 ) -> torch.Tensor:
     """Return [1, heads, head_dim]; heads that share a KV head act as several queries, so keys are read once."""
     grouped = queries.view(spec.num_kv_heads, 1, -1, spec.head_dim)
-    attended = _attend(grouped, keys.transpose(0, 1).unsqueeze(1), values.transpose(0, 1).unsqueeze(1), spec)
+    sinks = None if spec.sinks is None else spec.sinks.view(spec.num_kv_heads, 1, -1, 1)
+    attended = _attend(
+        grouped, keys.transpose(0, 1).unsqueeze(1), values.transpose(0, 1).unsqueeze(1), spec, sinks=sinks
+    )
     return attended.reshape(1, spec.num_heads, spec.head_dim)
 
 
@@ -226,7 +231,12 @@ def _attend_chunk(
     num_queries = queries.shape[0]
     by_head = queries.view(num_queries, spec.num_kv_heads, -1, spec.head_dim).permute(1, 2, 0, 3)
     grouped = by_head.reshape(spec.num_kv_heads, 1, -1, spec.head_dim)
-    attended = _attend(grouped, keys.transpose(0, 1).unsqueeze(1), values.transpose(0, 1).unsqueeze(1), spec, mask=mask)
+    sinks = None
+    if spec.sinks is not None:
+        sinks = spec.sinks.view(spec.num_kv_heads, 1, -1, 1).repeat_interleave(num_queries, 2)
+    attended = _attend(
+        grouped, keys.transpose(0, 1).unsqueeze(1), values.transpose(0, 1).unsqueeze(1), spec, sinks=sinks, mask=mask
+    )
     by_query = attended.view(by_head.shape).permute(2, 0, 1, 3)
     return by_query.reshape(num_queries, spec.num_heads, spec.head_dim)
 
@@ -237,16 +247,19 @@ def _attend(
     values: torch.Tensor,
     spec: AttentionSpec,
     *,
+    sinks: torch.Tensor | None = None,
     mask: torch.Tensor | None = None,
     is_causal: bool = False,
 ) -> torch.Tensor:
     """Attend with queries [N, heads, queries, head_dim] over keys and values [N, kv_heads, keys, head_dim].
 
-    `mask` is additive float32; the result has the queries' shape.
+    `mask` is additive float32, `sinks` are those of the spec in the layout of the queries; the result has the queries'
+    shape.
     """
-    if spec.softcap is not None:
-        return softcapped_attention(
-            queries, keys, values, scale=spec.scale, softcap=spec.softcap, mask=mask, is_causal=is_causal
+    if spec.softcap is not None or spec.sinks is not None:
+        scale, softcap = spec.scale, spec.softcap
+        return explicit_attention(
+            queries, keys, values, scale=scale, softcap=softcap, sinks=sinks, mask=mask, is_causal=is_causal
         )
     return scaled_dot_product_attention(
         queries,

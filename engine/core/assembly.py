@@ -27,8 +27,10 @@ from engine.forecast.output_forecast import OutputForecast
 from engine.forecast.step_time import StepTimeModel
 from engine.kv_cache.block_manager import BlockManager
 from engine.kv_cache.kv_pool import block_bytes, pool_blocks, reachable_model_len, useful_blocks
+from engine.kv_cache.state_slots import StateSlots, num_state_slots
 from engine.lora.adapter_table import AdapterTable
 from engine.models.decoder import Decoder, Model
+from engine.models.families.registry import read_model_config
 from engine.models.loading.loader import load_model
 from engine.models.loading.sizes import read_checked_config
 from engine.models.prediction_heads import MedusaHeads
@@ -120,6 +122,8 @@ def build_core(
             max_model_len=max_model_len,
         )
     blocks = BlockManager(num_blocks, config.kv.block_size, enable_prefix_cache=config.kv.enable_prefix_cache)
+    if model.config.traits.recurrent is not None:
+        runner.states = blocks.states = StateSlots(_max_num_seqs(config), config.kv.block_size)
     tally = CoreTotals()
     scheduler = _scheduler(
         config,
@@ -214,6 +218,8 @@ def _draft_models(config: CoreConfig, model: Model, machine: Machine) -> tuple[M
 
 def _model(config: CoreConfig, machine: Machine) -> Model:
     """Return the model, alone or as the leader of a tensor-parallel group."""
+    if read_model_config(config.model_dir).traits.recurrent is not None:
+        _check_recurrent(config, machine)
     rank_group = RankGroup.start(config, machine.device) if config.compute.tensor_parallel > 1 else None
     retained = loaded_weights(config, machine, config.model_dir)
     model: Model = load_model(
@@ -230,6 +236,18 @@ def _model(config: CoreConfig, machine: Machine) -> Model:
         model = rank_group.lead(model)
         rank_group.watch(end_core)
     return with_compiled_steps(config, model, machine.backend, retained)
+
+
+def _check_recurrent(config: CoreConfig, machine: Machine) -> None:
+    """Raise EngineConfigError for settings under which recurrent layers are not computed."""
+    if machine.device.type != "cpu":
+        raise EngineConfigError("device: recurrent layers (gated delta net) are computed on a CPU only")
+    if config.compute.tensor_parallel > 1:
+        raise EngineConfigError("tensor_parallel: recurrent layers are computed by one process only")
+    if config.compute.overlap == "on":
+        raise EngineConfigError("overlap: recurrent layers need each step's end; use auto or off")
+    if config.drafting.speculation != "off":
+        raise EngineConfigError("speculation: rejected tokens cannot leave a recurrent state again; use off")
 
 
 def _warm_up(
@@ -289,6 +307,8 @@ def _num_blocks(
     transient_bytes = machine.memory.transient_bytes()
     del runner
     free_bytes = machine.memory.free_bytes() - transient_bytes
+    if model.config.traits.recurrent is not None:
+        free_bytes -= num_state_slots(_max_num_seqs(config)) * model.config.traits.recurrent.state_bytes
     specs = model.attention_specs + ([] if draft_model is None else draft_model.attention_specs)
     has_scales = machine.kv_dtype is not None
     bytes_per_block = block_bytes(specs, config.kv.block_size, machine.kv_element_bytes, has_scales=has_scales)

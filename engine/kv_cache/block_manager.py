@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable
 
 from engine.kv_cache.free_blocks import FreeBlocks
 from engine.kv_cache.prefix_index import PrefixIndex
+from engine.kv_cache.state_slots import StateSlots
 from engine.step.sequence import Sequence
 
 
@@ -27,6 +28,8 @@ class BlockManager:
         self._num_references = 0
         self._free = FreeBlocks(num_blocks)
         self._index = PrefixIndex(num_blocks, block_size)
+        self.states: StateSlots | None = None
+        """Slots of recurrent states; None: the model has none."""
 
     @property
     def num_free(self) -> int:
@@ -44,6 +47,13 @@ class BlockManager:
 
     def find_prefix(self, seq: Sequence) -> list[int]:
         """Return the cached blocks of the sequence's leading tokens; they may cover all its tokens."""
+        found = self._cached_blocks(seq)
+        if self.states is not None:
+            # A recurrent layer begins where its state is saved.
+            del found[self.states.num_reusable(found, seq.num_tokens) :]
+        return found
+
+    def _cached_blocks(self, seq: Sequence) -> list[int]:
         found: list[int] = []
         for index in range(self.num_shareable_blocks(seq)):
             block_id = self._index.find(seq, index)
@@ -104,6 +114,8 @@ class BlockManager:
         seq.num_computed_tokens = self.num_spared_tokens(seq, len(prefix))
         seq.num_shared_tokens = len(prefix) * self.block_size
         seq.num_registered_blocks = len(prefix)
+        if self.states is not None:
+            self.states.begin(seq.seq_id, prefix, len(self._cached_blocks(seq)))
 
     def can_append(self, seq: Sequence, num_tokens: int) -> bool:
         """Return whether the sequence's table can grow to hold `num_tokens` tokens in total."""
@@ -129,11 +141,16 @@ class BlockManager:
             return
         for index in range(seq.num_registered_blocks, num_full):
             self._index.insert(seq, index)
+            twin = self._index.find(seq, index) if self.states is not None else None
+            if self.states is not None and twin is not None:
+                self.states.share(seq.block_table[index], twin)
         seq.num_registered_blocks = num_full
 
     def free(self, seq: Sequence) -> None:
         """Free the sequence's blocks, tail first, so that the least shareable ones are evicted first."""
         self.num_frees += 1
+        if self.states is not None:
+            self.states.end(seq.seq_id, seq.block_table, seq.num_computed_tokens)
         for block_id in reversed(seq.block_table):
             self._release(block_id)
         del seq.block_table[:]
@@ -146,6 +163,9 @@ class BlockManager:
 
     def check_integrity(self, holders: Iterable[Sequence]) -> None:
         """Raise AssertionError unless every block is free or referenced by exactly the given sequences' tables."""
+        holders = list(holders)
+        if self.states is not None:
+            self.states.check_integrity(seq.seq_id for seq in holders)
         references = Counter(block_id for seq in holders for block_id in seq.block_table)
         for block_id in range(self.num_blocks):
             count = self._ref_counts[block_id]
@@ -171,6 +191,8 @@ class BlockManager:
     def _adopt(self, block_id: int) -> None:
         """Reset a block from the free list for new content."""
         self._index.drop(block_id)
+        if self.states is not None:
+            self.states.drop(block_id)
         self._ref_counts[block_id] = 1
         self._num_references += 1
 

@@ -12,11 +12,21 @@ from engine.models.linear import Linear, make_linear
 from engine.models.raw_weights import RawWeights
 from engine.quantization.choice import KernelTable
 from engine.quantization.float8 import FLOAT8, check_float8, quantize_outputs
+from engine.quantization.join import join_outputs
 from engine.quantization.kernels import DYNAMIC_INT8, WEIGHT_ONLY_GROUPS, WEIGHT_ONLY_INT8, KernelKind, Weight
 from engine.quantization.linear import QuantizedLinear, StackedLinear
+from engine.quantization.mxfp4 import MXFP4
 from engine.quantization.plain_kernels import HALF_ROWS, WHOLE_ROWS, fits_half
 from engine.quantization.triton_kernels import TRITON_GROUPS, TRITON_INT8
-from engine.quantization.weights import ChannelWeight, GroupWeight, PlainWeight, quantize_channels, quantize_groups
+from engine.quantization.weights import (
+    ChannelWeight,
+    GroupWeight,
+    Mxfp4Weight,
+    PlainWeight,
+    PublishedWeight,
+    quantize_channels,
+    quantize_groups,
+)
 
 _GROUP_SIZES = (64, 32, 128)
 """Group sizes in order of preference; the first one that divides the inputs is used."""
@@ -69,28 +79,35 @@ class LinearMaker:
             return self.dense(weight)
         return self._channels(quantize_channels(weight), None)
 
-    def grouped(self, parts: Sequence[GroupWeight], bias: torch.Tensor | None, dtype: torch.dtype) -> Linear:
+    def published(
+        self,
+        parts: Sequence[PublishedWeight],
+        bias: torch.Tensor | None,
+        dtype: torch.dtype,
+        *,
+        rounds_inputs: bool = False,
+    ) -> Linear:
         """Return projections of the same inputs from a quantized checkpoint as one.
 
         Args:
             parts: Weights of the projections.
             bias: Bias of all outputs.
             dtype: Dtype of the model's activations.
+            rounds_inputs: True if products with int8 weights round their inputs to int8 too.
+
+        Raises:
+            QuantizationError: The quantization setting needs another device.
         """
         self.num_packed.update(_form(part) for part in parts)
-        first = parts[0]
-        if len(parts) > 1 and all(_fit_together(first, part) for part in parts):
-            columns = zip(*((part.codes, part.scales, part.zeros) for part in parts), strict=True)
-            codes, scales, zeros = (torch.cat(tensors) for tensors in columns)
-            return self._grouped(GroupWeight(codes, scales, zeros, first.bits, first.order), bias, dtype)
-        if len(parts) == 1:
-            return self._grouped(first, bias, dtype)
+        joined = join_outputs(parts)
+        if joined is not None:
+            return self._published(joined, bias, dtype, rounds_inputs=rounds_inputs)
         linears: list[tuple[int, Linear]] = []
         start = 0
         for part in parts:
             size = part.shape[0]
             part_bias = None if bias is None else bias[start : start + size]
-            linears.append((size, self._grouped(part, part_bias, dtype)))
+            linears.append((size, self._published(part, part_bias, dtype, rounds_inputs=rounds_inputs)))
             start += size
         return StackedLinear(linears)
 
@@ -115,6 +132,22 @@ class LinearMaker:
                 return self._linear(_PLAIN, plain, bias)
         return make_linear(weight, bias)
 
+    def _published(
+        self, weight: PublishedWeight, bias: torch.Tensor | None, dtype: torch.dtype, *, rounds_inputs: bool
+    ) -> Linear:
+        if isinstance(weight, GroupWeight):
+            return self._grouped(weight, bias, dtype)
+        if isinstance(weight, Mxfp4Weight):
+            return self._linear(MXFP4, weight, bias)
+        if isinstance(weight, PlainWeight):
+            return self.dense(weight.codes.to(dtype), bias)
+        if weight.codes.dtype == torch.int8:
+            return self._channels(weight, bias, is_dynamic=rounds_inputs and not weight.codes.is_cuda)
+        if weight.codes.is_cuda:
+            return self._linear(FLOAT8, weight, bias)
+        # On a CPU fp8 products cost time without a benefit.
+        return self.dense(weight.dequantize().to(dtype), bias)
+
     def _grouped(self, weight: GroupWeight, bias: torch.Tensor | None, dtype: torch.dtype) -> Linear:
         if weight.bits >= _DENSE_BITS:
             # No fast product of 8-bit groups exists; dequantized once they cost memory, but no time and no accuracy.
@@ -128,15 +161,12 @@ class LinearMaker:
         return QuantizedLinear(few, many, bias, weight.order if isinstance(weight, GroupWeight) else None)
 
 
-def _form(weight: GroupWeight) -> str:
-    if weight.bits >= _DENSE_BITS:
-        return "dequantized"
-    return f"with {weight.bits}-bit codes in groups of {weight.group_size}"
-
-
-def _fit_together(one: GroupWeight, other: GroupWeight) -> bool:
-    if one.group_size != other.group_size or one.bits != other.bits:
-        return False
-    if one.order is None or other.order is None:
-        return one.order is other.order
-    return torch.equal(one.order, other.order)
+def _form(weight: PublishedWeight) -> str:
+    """Return the words of the log for the form in which a weight of the checkpoint is kept."""
+    if isinstance(weight, GroupWeight) and weight.bits < _DENSE_BITS:
+        return f"with {weight.bits}-bit codes in groups of {weight.group_size}"
+    if isinstance(weight, Mxfp4Weight):
+        return "in MXFP4"
+    if isinstance(weight, ChannelWeight) and (weight.codes.dtype == torch.int8 or weight.codes.is_cuda):
+        return "with 8-bit codes"
+    return "dequantized"

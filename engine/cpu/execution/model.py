@@ -80,7 +80,9 @@ class CompiledModel:
         if pairs_inputs:
             records.pair_inputs()
         self.shape = records.model
-        self.has_head = self.config.traits.logit_softcap is None and self.shape["head"]["packed"][0] != 0
+        traits = self.config.traits
+        has_plain_logits = traits.logit_softcap is None and traits.logit_divisor is None
+        self.has_head = has_plain_logits and self.shape["head"]["packed"][0] != 0
         self.step = np.zeros(1, dtype=STEP)
         self.step["norm"] = records.norm
         self._fields = self.step.view(np.int64)

@@ -40,7 +40,9 @@ class ModelRecords:
         """
         self._weights = weights
         self._memory = RecordMemory()
-        layers = [self._layer(layer) for layer in decoder.layers]
+        decoder_layers = [layer for layer in decoder.layers if isinstance(layer, DecoderLayer)]
+        _check(len(decoder_layers) == len(decoder.layers), "some layers are recurrent")
+        layers = [self._layer(layer) for layer in decoder_layers]
         self.layers = np.array(layers, dtype=LAYER)
         """Records of the layers, followed by those for the matrix unit where it is used."""
         self.model = np.array([self._shape(decoder)], dtype=MODEL)
@@ -52,7 +54,7 @@ class ModelRecords:
         # The matrix unit would multiply integer weights as bfloat16 and leave inputs unrounded.
         self.has_unit = is_permitted() and not self.are_inputs_rounded
         if self.has_unit:
-            self.layers = np.concatenate([self.layers, self._on_unit(decoder)])
+            self.layers = np.concatenate([self.layers, self._on_unit(decoder_layers)])
 
     def pair_inputs(self) -> None:
         """Round the inputs of all weights in bfloat16 to bfloat16 as well, if the processor multiplies such pairs.
@@ -65,10 +67,10 @@ class ModelRecords:
             self.layers[name]["is_paired"] = self.layers[name]["weight_bytes"] == _HALF_BYTES
         self.model["head"]["is_paired"] = self.model["head"]["weight_bytes"] == _HALF_BYTES
 
-    def _on_unit(self, decoder: Decoder) -> Any:
+    def _on_unit(self, layers: list[DecoderLayer]) -> Any:
         """Return the records of the layers with weights for the matrix unit."""
         found = self.layers.copy()
-        for index, layer in enumerate(decoder.layers):
+        for index, layer in enumerate(layers):
             assert isinstance(layer.mlp, DenseMLP)
             of_layer = {"qkv": layer.qkv, "output": layer.output, "gate_up": layer.mlp.gate_up, "down": layer.mlp.down}
             for name, linear in of_layer.items():
@@ -83,7 +85,10 @@ class ModelRecords:
             size = getattr(config, name)
             _check(size % LANES == 0, f"{name} is {size}, no multiple of {LANES}")
         _check(decoder.local_rotary is None, "some layers rotate otherwise")
+        _check(not config.traits.has_output_gate, "it gates what attention returns")
+        _check(decoder.still_rotary is None, "some layers do not rotate")
         _check(config.traits.embedding_scale is None, "embeddings are scaled")
+        _check(config.traits.branch_scale is None, "it scales what branches add")
         return (
             config.hidden_size,
             config.intermediate_size,
@@ -104,6 +109,7 @@ class ModelRecords:
         _check(type(layer) is DecoderLayer, "its layers are fused")
         _check(layer.attended_norm is None and layer.mlp_output_norm is None, "it norms what branches add")
         _check(layer.spec.softcap is None, "it caps attention scores")
+        _check(layer.spec.sinks is None, "its attention has sinks")
         _check(isinstance(mlp, DenseMLP) and mlp.activation == "silu", "its MLP is no gated SiLU")
         assert isinstance(mlp, DenseMLP)
         _check(layer.qk_norm is None or isinstance(layer.qk_norm, RMSNorm), "it norms heads together")

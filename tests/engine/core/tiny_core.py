@@ -14,6 +14,7 @@ from engine.cpu.step.prompt_mode import MAX_TOKENS
 from engine.forecast.output_forecast import OutputForecast
 from engine.forecast.step_time import StepTimeModel
 from engine.kv_cache.block_manager import BlockManager
+from engine.kv_cache.state_slots import StateSlots
 from engine.lora.adapter_table import AdapterTable
 from engine.lora.lora_linear import StepAdapters, attach_adapters
 from engine.lora.lora_model import LoraModel
@@ -94,6 +95,8 @@ class TinyCore:
             max_waiting=100,
         )
         self.blocks = BlockManager(num_blocks, block_size, enable_prefix_cache=prefix_cache)
+        if self.model.config.traits.recurrent is not None:
+            self.runner.states = self.blocks.states = StateSlots(num_seqs, block_size)
         self.scheduler = Scheduler(
             limits,
             self.blocks,

@@ -15,6 +15,7 @@ from engine.config import Quantization
 from engine.cpu.execution.model import CompiledModel
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.step.prompt_mode import MAX_TOKENS
+from engine.kv_cache.state_slots import StateRequest, StateSlots
 from engine.models.decoder import Decoder, Model
 from engine.models.layer_ops import LayerOps
 from engine.models.loading.loader import load_model
@@ -45,6 +46,7 @@ class Row:
     num_computed: int = 0
     blocks: list[int] = field(default_factory=list)
     adapter: int | None = None
+    seq_id: int = field(default_factory=itertools.count().__next__)
 
 
 class PagedRunner:
@@ -89,6 +91,8 @@ class PagedRunner:
         self.block_size = block_size
         self.with_sampled = True
         """Whether the model is given that logits of all tokens will be requested, as they always are."""
+        has_states = self.model.config.traits.recurrent is not None
+        self.states = StateSlots(8, self.block_size) if has_states else None
         self._free = list(range(num_blocks))
         if shuffle_seed is not None:
             random.Random(shuffle_seed).shuffle(self._free)
@@ -99,6 +103,7 @@ class PagedRunner:
         positions: list[int] = []
         slots: list[int] = []
         starts = [0]
+        requests = [StateRequest(r.seq_id, r.blocks, r.num_computed, r.num_computed + count) for r, count in work]
         for row, count in work:
             end = row.num_computed + count
             while len(row.blocks) * self.block_size < end:
@@ -119,6 +124,7 @@ class PagedRunner:
             block_size=self.block_size,
             sampled=list(range(starts[-1])) if self.with_sampled else None,
             adapters=[row.adapter for row, _ in work] if any(row.adapter is not None for row, _ in work) else None,
+            states=None if self.states is None else self.states.plan(requests),
         )
         if num_sampled is not None:
             counts = zip(starts[1:], num_sampled, strict=True)

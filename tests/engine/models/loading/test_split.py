@@ -9,7 +9,7 @@ import torch
 
 from engine.models.families.registry import read_model_config
 from engine.models.layers import RMSNorm
-from engine.models.split import Split, Unsplit
+from engine.models.loading.split import Split, Unsplit
 from engine.tensor_parallel.group import Group
 from engine.tensor_parallel.shard import Shard
 from tests.engine.models.checkpoints import make_reference, save_checkpoint

@@ -7,6 +7,8 @@ from engine.models.config.config_reader import ConfigReader
 from engine.models.config.windows import read_alternating_windows
 
 _DEFAULT_QUERY_SIZE = 256.0
+_GLOBAL_THETA = 1_000_000.0
+_LOCAL_THETA = 10_000.0
 
 
 def read_gemma_traits(
@@ -39,6 +41,8 @@ def read_gemma_traits(
         logit_softcap=_read_softcap(reader, "final_logit_softcapping", logit_softcap),
         is_tied_by_default=True,
         has_local_rope=has_local_rope,
+        default_theta=_GLOBAL_THETA if has_local_rope else _LOCAL_THETA,
+        default_local_theta=_LOCAL_THETA,
         sliding_windows=read_alternating_windows(reader, full_attention_every),
     )
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from engine.models.config.config import ModelTraits
 from engine.models.config.config_reader import ConfigReader
-from engine.models.families import qwen3
-from engine.models.families.qwen_experts import read_qwen_experts
+from engine.models.families.qwen import qwen3
+from engine.models.families.qwen.experts import read_qwen_experts
 
 ARCHITECTURE = "Qwen3MoeForCausalLM"
 

@@ -63,7 +63,7 @@ class Unsplit:
 
     def checkpoint(self, model_dir: Path, config: ModelConfig) -> Checkpoint:
         """Return all tensors of the checkpoint."""
-        return Checkpoint(model_dir)
+        return Checkpoint(model_dir, is_multimodal=config.is_multimodal)
 
     def summed(self, linear: Linear) -> Linear:
         """Return the projection unchanged."""

@@ -1,13 +1,25 @@
-"""Gemma 3, text only: normed queries and keys; most layers see a sliding window and rotate faster than the others."""
+"""Gemma 3: normed queries and keys; most layers see a sliding window and rotate faster than the others."""
 
 from __future__ import annotations
 
 from engine.models.config.config import ModelTraits
 from engine.models.config.config_reader import ConfigReader
-from engine.models.families.gemma import read_gemma_traits
+from engine.models.families.gemma.common import read_gemma_traits
 
 ARCHITECTURE = "Gemma3ForCausalLM"
 _DEFAULT_PERIOD = 6
+
+TEXT_DEFAULTS = {
+    "vocab_size": 262_208,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "max_position_embeddings": 131_072,
+}
+"""Settings that `text_config` leaves out where they have these values."""
 
 
 def read_traits(reader: ConfigReader) -> ModelTraits:

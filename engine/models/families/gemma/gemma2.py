@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.models.config.config import ModelTraits
 from engine.models.config.config_reader import ConfigReader
-from engine.models.families.gemma import read_gemma_traits
+from engine.models.families.gemma.common import read_gemma_traits
 
 ARCHITECTURE = "Gemma2ForCausalLM"
 
