@@ -86,6 +86,8 @@ def load_draft_model(config: CoreConfig, model: Model, machine: Machine) -> Mode
         max_model_len=max_model_len,
         retained=retained,
     )
+    if draft_model.config.traits.recurrent is not None:
+        raise EngineConfigError(f"draft_model_dir: {folder.name} has recurrent layers, whose states cannot go back")
     ours, theirs = model.config.vocab_size, draft_model.config.vocab_size
     if ours != theirs or _vocabulary(config.model_dir) != _vocabulary(folder):
         raise EngineConfigError(f"draft_model_dir: {folder.name} has another tokenizer than {config.model_dir.name}")
