@@ -13,23 +13,26 @@ import textwrap
 import typing
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
-from pathlib import Path
 from typing import Any
 
 import prometheus_client
 import uvloop
 
-from engine.config import SECTIONS, CoreConfig, EngineConfigError, FrontConfig
+from engine.config import SECTIONS, AnswerConfig, CoreConfig, EngineConfigError, FrontConfig
 from engine.frontend.run import run_front
+from engine.models.sources.command import MODEL_HELP
+from engine.models.sources.command import main as manage_models
+from engine.models.sources.source import model_name_of, resolve_model
 
 _EPILOG = """\
-also:       penstock engine steps, selftest, quantize (each has its own --help)
+also:       penstock engine steps, selftest, quantize (each has its own --help); penstock models
 exit codes: 0 it ran until a signal, 2 a setting is wrong"""
 _NEEDS_SOURCE = (
     "quantize: the texts and tasks that measure what it costs come with the source, not with the package; "
     "run it inside a checkout of the repository"
 )
 _UNITS = frozenset({"bytes", "dir", "endpoint", "ms", "ratio", "s"})
+_METAVARS = {"lora": "NAME=PATH"}
 _NAMED_APART = {"model_dir", "model_name", "listen"}
 _SHORT = {"num_threads": ("--threads",), "draft_model_dir": ("--draft-model",)}
 
@@ -53,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from engine.selftest.command import main as selftest
 
         return selftest(arguments[1:])
+    if arguments[:1] == ["models"]:
+        return manage_models(arguments[1:])
     if arguments[:1] == ["steps"]:
         from engine.selftest.steps import main as steps
 
@@ -76,16 +81,21 @@ def configs(options: dict[str, Any]) -> tuple[FrontConfig, CoreConfig]:
     """Build the two configurations from parsed options; an absent option keeps its default.
 
     Raises:
-        EngineConfigError: The model folder does not exist, or a setting is wrong.
+        EngineConfigError: The model cannot be had, or a setting is wrong.
     """
-    model_dir: Path = options.pop("model_dir")
-    if not model_dir.is_dir():
-        raise EngineConfigError(f"model: {model_dir}: no such folder; expected a model in Hugging Face layout")
-    name = options.pop("model_name", model_dir.resolve().name)
+    model = str(options.pop("model_dir"))
+    model_dir = resolve_model(model)
+    name = options.pop("model_name", None) or model_name_of(model)
+    answers = {field.name: options.pop(field.name) for field in fields(AnswerConfig) if field.name in options}
     front_names = {field.name for field in fields(FrontConfig)}
     front = {key: value for key, value in options.items() if key in front_names}
-    core = {key: value for key, value in options.items() if key not in front_names}
-    return FrontConfig(model_name=name, **front), CoreConfig.of(model_dir=model_dir.resolve(), **core)
+    core = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in options.items()
+        if key not in front_names
+    }
+    front_config = FrontConfig(model_name=name, answers=AnswerConfig(**answers), **front)
+    return front_config, CoreConfig.of(model_dir=model_dir, **core)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -96,7 +106,7 @@ def make_parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--model", dest="model_dir", type=Path, required=True, metavar="DIR", help="model folder")
+    parser.add_argument("--model", dest="model_dir", required=True, metavar="MODEL", help=MODEL_HELP)
     parser.add_argument("--listen", default="127.0.0.1:8000", help="unix:/path or host:port (default %(default)s)")
     parser.add_argument("--name", dest="model_name", default=argparse.SUPPRESS, help="model name in requests")
     parser.add_argument(
@@ -105,7 +115,7 @@ def make_parser() -> argparse.ArgumentParser:
         choices=["debug", "info", "warning", "error"],
         help="least urgent line of the log that is written (default %(default)s)",
     )
-    sections: tuple[type[Any], ...] = (FrontConfig, *SECTIONS.values())
+    sections: tuple[type[Any], ...] = (FrontConfig, AnswerConfig, *SECTIONS.values())
     for config in sections:
         hints, descriptions = typing.get_type_hints(config), _setting_descriptions(config)
         for field in fields(config):
@@ -136,14 +146,16 @@ def _setting_descriptions(config: type) -> dict[str, str]:
 def _add_flag(parser: argparse.ArgumentParser, name: str, kind: Any, default: object, description: str) -> None:
     """Add `--some-name` for a field, or `--some-name/--no-some-name` for a boolean; an absent flag sets no option."""
     flags = (f"--{name.replace('_', '-')}", *_SHORT.get(name, ()))
-    usual = f"default {'none' if default in ('', None) else default}"
+    usual = f"default {'none' if default in ('', None, ()) else default}"
     text = f"{description.rstrip('.')} ({usual})" if description else usual
     common: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": text.replace("%", "%%")}
     if kind is not bool and typing.get_origin(kind) is not typing.Literal:
         unit = name.rpartition("_")[2]
-        common["metavar"] = unit.upper() if unit in _UNITS else "N"
+        common["metavar"] = _METAVARS.get(name) or (unit.upper() if unit in _UNITS else "N")
     if kind is bool:
         parser.add_argument(*flags, action=argparse.BooleanOptionalAction, **common)
+    elif typing.get_origin(kind) is tuple:
+        parser.add_argument(*flags, action="append", **common)
     elif typing.get_origin(kind) is typing.Literal:
         parser.add_argument(*flags, choices=typing.get_args(kind), **common)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal, get_type_hints
@@ -11,10 +12,16 @@ import msgspec
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
+MAX_TOKENIZER_MERGES = 750_000
+"""Largest number of merges of a tokenizer; the largest published vocabulary, Gemma 3's, has 514,906."""
+
 Quantization = Literal["none", "int8", "int8_dynamic", "int4", "fp8"]
 KVDtype = Literal["auto", "float32", "bfloat16", "int8", "fp8"]
 Overlap = Literal["auto", "on", "off"]
 Speculation = Literal["off", "ngram", "draft", "auto"]
+Reasoning = Literal["auto", "off", "think", "think_response", "thought_process", "mistral", "harmony"]
+
+_ADAPTER_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class EngineConfigError(ValueError):
@@ -89,8 +96,11 @@ class BatchConfig:
     """Maximum number of tokens computed in one step, prefill and decode together."""
     max_waiting: int = 4096
     """Maximum number of waiting sequences; the front refuses requests above it."""
-    max_queue_wait_s: float = 30.0
-    """Forecast wait above which the front refuses interactive and long requests with `retry-after`, in seconds."""
+    max_queue_wait_s: float = 600.0
+    """Forecast wait above which the front refuses interactive and long requests with `retry-after`, in seconds.
+
+    A request that states a deadline is refused as soon as its forecast wait exceeds that.
+    """
     max_batch_wait_s: float = 600.0
     """Forecast wait above which the front refuses batch requests with `retry-after`, in seconds."""
     itl_target_ms: float = 50.0
@@ -129,6 +139,55 @@ class DraftingConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoraConfig:
+    """Adapters beside the model's weights; EngineConfigError names the setting that makes no sense."""
+
+    lora: tuple[str, ...] = ()
+    """Adapter to load at start, as NAME=PATH; repeatable."""
+    max_loras: int = 0
+    """Maximum number of adapters in memory; 0: as many as `--lora` names."""
+    max_lora_rank: int = 16
+    """Maximum rank of an adapter; memory is reserved for it."""
+    lora_memory_bytes: int = 0
+    """Upper bound of the memory of all adapters, in bytes; 0: none."""
+    lora_dir: Path | None = None
+    """Folder whose adapters clients may load and unload over HTTP; none: those endpoints are off."""
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "max_lora_rank")
+        _require_automatic(self, "max_loras", "lora_memory_bytes")
+        names = [name for name, _ in self.named()]
+        if len(set(names)) < len(names):
+            raise EngineConfigError(f"lora: the names {', '.join(names)} are not all different")
+        if self.max_loras and self.max_loras < len(names):
+            raise EngineConfigError(f"max_loras: {len(names)} adapters are named, got {self.max_loras}")
+        if self.lora_dir is not None and not self.num_places:
+            raise EngineConfigError("lora_dir: needs max_loras above 0")
+
+    @property
+    def num_places(self) -> int:
+        """Number of adapters that fit into memory at once."""
+        return self.max_loras or len(self.lora)
+
+    def named(self) -> list[tuple[str, Path]]:
+        """Return name and folder of each adapter to load at start. Raises EngineConfigError."""
+        found: list[tuple[str, Path]] = []
+        for item in self.lora:
+            name, equals, path = item.partition("=")
+            if not equals or not path or not is_adapter_name(name):
+                raise EngineConfigError(
+                    f"lora: expected NAME=PATH with a name of letters, digits, '.', '_' and '-', got {item[:128]!r}"
+                )
+            found.append((name, Path(path)))
+        return found
+
+
+def is_adapter_name(name: str) -> bool:
+    """Return whether an adapter may have this name."""
+    return _ADAPTER_NAME.fullmatch(name) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoreConfig:
     """Settings of the core process: everything the scheduler, the KV pool and the model runner read.
 
@@ -140,8 +199,11 @@ class CoreConfig:
     kv: KVConfig = field(default_factory=KVConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
     drafting: DraftingConfig = field(default_factory=DraftingConfig)
+    adapters: LoraConfig = field(default_factory=LoraConfig)
 
     def __post_init__(self) -> None:
+        if self.adapters.num_places and self.compute.tensor_parallel > 1:
+            raise EngineConfigError("max_loras: adapters do not go with tensor_parallel above 1")
         if self.compute.overlap == "on" and self.drafting.speculation != "off":
             raise EngineConfigError(
                 "overlap: on does not go with speculation, whose drafts need the last step's tokens"
@@ -173,7 +235,20 @@ SECTIONS: Final[dict[str, type[Any]]] = {
     "kv": KVConfig,
     "batch": BatchConfig,
     "drafting": DraftingConfig,
+    "adapters": LoraConfig,
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerConfig:
+    """What one request may get, and how its answers show reasoning."""
+
+    max_choices: int = 16
+    """Maximum number of choices (`n`) of one request."""
+    max_top_logprobs: int = 20
+    """Maximum number of alternatives per token (`top_logprobs`) of one request."""
+    reasoning: Reasoning = "auto"
+    """Syntax of the model's reasoning, which answers show apart; `auto`: the template's, `off`: part of the text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,14 +263,12 @@ class FrontConfig:
     """Time that running requests get to finish after a stop signal, in seconds."""
     max_body_bytes: int = 16 * 1024 * 1024
     """Maximum length of a request body, in bytes."""
-    max_choices: int = 16
-    """Maximum number of choices (`n`) of one request."""
-    max_top_logprobs: int = 20
-    """Maximum number of alternatives per token (`top_logprobs`) of one request."""
     otlp_endpoint: str = ""
     """OTLP/HTTP endpoint that receives spans as JSON, such as http://127.0.0.1:4318/v1/traces."""
     standby_cores: int = 0
     """Number of standby cores that take over when the core is lost; on a CPU each holds a copy of the weights."""
+
+    answers: AnswerConfig = field(default_factory=AnswerConfig)
 
     def __post_init__(self) -> None:
         if self.otlp_endpoint and not self.otlp_endpoint.startswith(("http://", "https://")):

@@ -67,12 +67,30 @@ class Add(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_defaults=Tr
     """Grammar of the output in llguidance's JSON form (an object with `grammars`). None: no constraint."""
     is_patient: bool = False
     """True if no client reads tokens before the last, so outputs of several steps may be sent together."""
+    adapter: str | None = None
+    """Name of a loaded adapter; None: the base model."""
 
 
 class Abort(msgspec.Struct, frozen=True, kw_only=True, tag="abort"):
     """Request from front to core to drop these sequences now. The core ignores unknown and finished ids."""
 
     seq_ids: list[int]
+
+
+class LoadAdapter(msgspec.Struct, frozen=True, kw_only=True, tag="load_adapter"):
+    """Request from front to core to load an adapter; an `AdapterReport` answers it."""
+
+    name: str
+    path: str
+    """Folder of the adapter."""
+
+
+class UnloadAdapter(msgspec.Struct, frozen=True, kw_only=True, tag="unload_adapter"):
+    """Request from front to core to unload an adapter once no sequence uses it; an `AdapterReport` answers it."""
+
+    name: str
+    deadline_s: float
+    """Seconds that running sequences of the adapter get to finish; the core then ends them."""
 
 
 class TakeOver(msgspec.Struct, frozen=True, kw_only=True, tag="take_over"):
@@ -203,6 +221,17 @@ class Counters(msgspec.Struct, kw_only=True):
     accepted_tokens: int = 0
     preemptions: int = 0
     steps: int = 0
+    adapter_steps: int = 0
+    """Steps in which torch computed sequences with adapters."""
+
+
+class AdapterReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of the core to `LoadAdapter` or `UnloadAdapter`."""
+
+    name: str
+    change: Literal["loaded", "unloaded", "refused"]
+    error: str | None = None
+    """Reason of a refusal."""
 
 
 class StepReport(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
@@ -218,6 +247,8 @@ class StepReport(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
     counters: Counters
     freed: list[tuple[int, AbortState, float]] = []
     """Aborts carried out since the last report: (seq_id, state at the abort, seconds from receipt to blocks free)."""
+    adapters: list[AdapterReport] = []
+    """Changes of adapters since the last report."""
 
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True, tag="phase"):
@@ -246,6 +277,10 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     """Number of threads that compute, over all processes of the model; 0 on a GPU."""
     load: Load | None = None
     """Load before the first step, with the forecasts that the warm-up measured."""
+    max_loras: int = 0
+    """Maximum number of adapters in memory."""
+    adapters: list[str] = []
+    """Names of the adapters that were loaded at the start."""
 
 
 class StandingBy(msgspec.Struct, frozen=True, tag="standing_by"):
@@ -260,7 +295,7 @@ class Fatal(msgspec.Struct, frozen=True, kw_only=True, tag="fatal"):
     """True if a setting or the checkpoint is at fault, so that a new core would fail too."""
 
 
-ToCore = Add | Abort | TakeOver | Shutdown
+ToCore = Add | Abort | LoadAdapter | UnloadAdapter | TakeOver | Shutdown
 ToFront = StepReport | Phase | Ready | StandingBy | Fatal
 
 _encoder = msgspec.msgpack.Encoder()

@@ -44,6 +44,10 @@ BENCHES: Final[Mapping[str, Entry]] = {
     "engine_gpu": Entry(
         "engine.gpu", "the engine on a GPU: decode beside the measured copy bandwidth, and the gap between steps"
     ),
+    "peers": Entry(
+        "peers.peers",
+        "the engine beside llama.cpp on a real checkpoint: decode, prefill, and both beside a busy neighbour",
+    ),
     "overload": Entry(
         "overload.overload",
         "goodput, first tokens and refusals at 2, 5 and 10 times capacity, wasted work and recovery",

@@ -52,6 +52,10 @@ class RouteTable:
         self._allowed = {tenant.id: frozenset(tenant.models) for tenant in policy.tenants if tenant.models is not None}
         self._implied = _implied_routes(policy.deployments)
 
+    def knows(self, model: str) -> bool:
+        """Return whether the policy has this name, for any tenant."""
+        return model in self._models
+
     def match(self, request: RequestView) -> Route:
         """Return the route that takes the request; raises NoRoute."""
         if request.model not in self._models:

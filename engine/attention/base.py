@@ -52,6 +52,8 @@ class ForwardContext:
     """
     states: list[StateUse] | None = None
     """Recurrent states of each sequence; None: the model has none."""
+    adapters: list[int | None] | None = None
+    """Index of each sequence's adapter in the stacked weights, None for the base model; None: no sequence has any."""
 
 
 @dataclass(frozen=True, slots=True)

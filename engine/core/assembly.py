@@ -11,6 +11,7 @@ from typing import TypedDict
 import torch
 
 from engine.config import CoreConfig, EngineConfigError
+from engine.core.adapter_assembly import Adapters, check_adapters, load_adapters
 from engine.core.draft_assembly import load_draft_model, load_heads, make_drafter
 from engine.core.fault_isolation import FaultIsolation
 from engine.core.inbox import Inbox
@@ -27,6 +28,7 @@ from engine.forecast.step_time import StepTimeModel
 from engine.kv_cache.block_manager import BlockManager
 from engine.kv_cache.kv_pool import block_bytes, pool_blocks, reachable_model_len, useful_blocks
 from engine.kv_cache.state_slots import StateSlots, num_state_slots
+from engine.lora.adapter_table import AdapterTable
 from engine.models.decoder import Decoder, Model
 from engine.models.families.registry import read_model_config
 from engine.models.loading.loader import load_model
@@ -83,7 +85,9 @@ def build_core(
     inbox.start()
     standby = Standby(inbox, outbox) if is_standby else None
     # First of all, so that it is done before the warm-up measures steps.
-    grammars = _grammars(config, inbox, read_checked_config(config.model_dir).vocab_size)
+    model_config = read_checked_config(config.model_dir)
+    check_adapters(config, model_config)
+    grammars = _grammars(config, inbox, model_config.vocab_size)
     has_fast_memory = config.compute.device != "cpu" and torch.cuda.is_available()
     if standby is not None and has_fast_memory:  # which is the serving core's alone
         config = standby.wait(config)
@@ -91,6 +95,7 @@ def build_core(
         machine = find_machine(config)
         model = _model(config, machine)
         heads, draft_model = _draft_models(config, model, machine)
+        adapters = load_adapters(config, model, machine, inbox.post)
         max_model_len = _model_len(config, model)
     if standby is not None and not has_fast_memory:
         config = standby.wait(config)
@@ -98,7 +103,7 @@ def build_core(
         num_blocks = config.kv.num_blocks if standby is not None else 0  # a former core's pool needs no measuring
         num_blocks = num_blocks or _num_blocks(config, machine, model, draft_model, max_model_len)
         max_model_len = reachable_model_len(max_model_len, num_blocks, config.kv.block_size)
-        runner = _runner(config, machine, model, num_blocks, max_model_len, graphs=machine.graphs)
+        runner = _runner(config, machine, model, num_blocks, max_model_len, graphs=machine.graphs, adapters=adapters)
     step_time = StepTimeModel()
     with outbox.phase("warm_up"):
         stepper = _stepper(config, machine, model, draft_model, runner, clock)
@@ -121,13 +126,30 @@ def build_core(
         runner.states = blocks.states = StateSlots(_max_num_seqs(config), config.kv.block_size)
     tally = CoreTotals()
     scheduler = _scheduler(
-        config, model, blocks, step_time, tally, max_model_len=max_model_len, grammars=grammars, drafter=drafter
+        config,
+        model,
+        blocks,
+        step_time,
+        tally,
+        max_model_len=max_model_len,
+        grammars=grammars,
+        drafter=drafter,
+        adapters=adapters.table,
     )
     meter = LoadMeter(scheduler, blocks, step_time)
     reporter = Reporter(scheduler, meter, tally, send=outbox.send, clock=clock)
     common = _Common(reporter=reporter, observer=StepObserver(meter, step_time, drafter), clock=clock)
     isolated = FaultIsolation(stepper, scheduler.check_integrity)
-    ready = _ready(config, machine, model, blocks, meter, max_model_len=max_model_len, speculates=drafter is not None)
+    ready = _ready(
+        config,
+        machine,
+        model,
+        blocks,
+        meter,
+        max_model_len=max_model_len,
+        speculates=drafter is not None,
+        adapters=adapters.table,
+    )
     if isinstance(runner, OverlapRunner):
         next_step = NextStep(scheduler, blocks, runner)
         return OverlappedStepLoop(scheduler, isolated, inbox, launcher=runner, next_step=next_step, **common), ready
@@ -143,6 +165,7 @@ def _ready(
     *,
     max_model_len: int,
     speculates: bool,
+    adapters: AdapterTable,
 ) -> Ready:
     return Ready(
         max_model_len=max_model_len,
@@ -156,6 +179,8 @@ def _ready(
         max_num_batched_tokens=config.batch.max_num_batched_tokens,
         num_threads=torch.get_num_threads() * config.compute.tensor_parallel if machine.device.type == "cpu" else 0,
         load=meter.load(),
+        max_loras=config.adapters.num_places,
+        adapters=adapters.names,
     )
 
 
@@ -306,6 +331,7 @@ def _runner(
     max_model_len: int,
     *,
     graphs: GraphApi | None = None,
+    adapters: Adapters | None = None,
 ) -> ModelRunner:
     """Return a runner over a fresh pool; with `graphs`, its decode and verification steps are captured."""
     if isinstance(model, LeaderModel):
@@ -313,6 +339,8 @@ def _runner(
     caches = machine.allocate_pool(model.attention_specs, num_blocks, config.kv.block_size)
     if graphs is not None and isinstance(model, Decoder):
         model = graph_model(config, model, caches, graphs, max_model_len=max_model_len, device=machine.device)
+    if adapters is not None:
+        model = adapters.model(model)
     make = (
         partial(OverlapRunner, chooser=machine.chooser or TorchChooser()) if _overlaps(config, machine) else ModelRunner
     )
@@ -345,6 +373,7 @@ def _scheduler(
     max_model_len: int,
     grammars: GrammarCompiler,
     drafter: Drafter | None,
+    adapters: AdapterTable,
 ) -> Scheduler:
     limits = Limits(
         max_model_len=max_model_len,
@@ -356,5 +385,12 @@ def _scheduler(
         prefill_slack_ratio=config.batch.prefill_slack_ratio,
     )
     return Scheduler(
-        limits, blocks, forecast=OutputForecast(), step_time=step_time, tally=tally, grammars=grammars, drafter=drafter
+        limits,
+        blocks,
+        forecast=OutputForecast(),
+        step_time=step_time,
+        tally=tally,
+        grammars=grammars,
+        drafter=drafter,
+        adapters=adapters,
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
+from engine.lora.adapter_table import AdapterRead
 from engine.protocol import FrameError, FrameSplitter, ToCore, decode_to_core
 from engine.sampling.grammar_compiler import GrammarDone
 
@@ -15,9 +16,9 @@ _RECEIVE_BYTES = 1 << 18
 
 
 class Received(NamedTuple):
-    """A message, from the front or from the compiler of grammars, and the monotonic instant at which it came."""
+    """A message from the front, the compiler of grammars or a reader of adapters, and the instant at which it came."""
 
-    message: ToCore | GrammarDone
+    message: ToCore | GrammarDone | AdapterRead
     at: float
 
 
@@ -38,8 +39,8 @@ class Inbox:
         """Begin to read."""
         self._thread.start()
 
-    def post(self, done: GrammarDone) -> None:
-        """Hand over what became of a grammar; from any thread."""
+    def post(self, done: GrammarDone | AdapterRead) -> None:
+        """Hand over what became of a grammar or an adapter; from any thread."""
         self._queue.put(Received(done, self._clock()))
 
     def drain(self, *, wait: bool) -> list[Received]:

@@ -56,6 +56,10 @@ def run_core(sock: socket.socket, config_text: str, clock: Callable[[], float], 
         logger.info("the front is gone: %s", error)
     except StandbyEnded:
         logger.info("never needed")
+    except EngineConfigError as error:
+        # The front prints the message; a traceback would only hide it.
+        _report_reason(outbox, error)
+        return 1
     # The process ends either way; the front must learn why, whatever went wrong.
     except Exception as error:
         logger.exception("the core cannot go on")

@@ -70,4 +70,14 @@ class Reporter:
             self._load = self._meter.glance(self._load)
         held, self._held = self._held, []
         counters = self._tally.snapshot()
-        self._send(StepReport(outputs=held, load=self._load, has_load=has_load, counters=counters, freed=freed))
+        adapters = self._scheduler.take_adapter_reports()
+        self._send(
+            StepReport(
+                outputs=held,
+                load=self._load,
+                has_load=has_load,
+                counters=counters,
+                freed=freed,
+                adapters=adapters,
+            )
+        )

@@ -9,7 +9,8 @@ from engine.core.fault_isolation import FaultIsolation
 from engine.core.inbox import Received
 from engine.core.reporter import Reporter
 from engine.core.step_observer import StepObserver
-from engine.protocol import Abort, Add, Shutdown
+from engine.lora.adapter_table import AdapterRead
+from engine.protocol import Abort, Add, LoadAdapter, Shutdown, UnloadAdapter
 from engine.sampling.grammar_compiler import GrammarDone
 from engine.scheduler.scheduler import Scheduler
 from engine.step.step_output import StepOutput
@@ -83,5 +84,7 @@ class StepLoop:
                     self._scheduler.abort(message.seq_ids, received_at, self._clock())
                 case GrammarDone():
                     self._scheduler.grammar_done(message, self._clock())
+                case LoadAdapter() | UnloadAdapter() | AdapterRead():
+                    self._scheduler.change_adapter(message, self._clock())
                 case Shutdown():
                     self._is_stopping = True

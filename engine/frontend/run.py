@@ -15,9 +15,10 @@ from engine.frontend.core_client.link import CoreLink
 from engine.frontend.core_client.live_core import Spawn
 from engine.frontend.core_client.metrics import EngineMetrics
 from engine.frontend.core_client.queue_guard import QueueLimits
-from engine.frontend.core_client.service import EngineService, TextHandling
+from engine.frontend.core_client.service import EngineService
 from engine.frontend.core_client.standby_pool import StandbyPool
 from engine.frontend.core_client.supervisor import CoreSupervisor, Patience, spawn_core
+from engine.frontend.http.adapters import AdapterAdmin
 from engine.frontend.http.app import EngineApp
 from engine.frontend.http.completions import WRITE_STALL_S, Completions
 from engine.frontend.http.health import EngineProbes
@@ -25,7 +26,9 @@ from engine.frontend.http.server import DrainingServer, bind, server_config
 from engine.frontend.http.tokenization import Tokenization
 from engine.frontend.http.tracing import Tracer
 from engine.frontend.text.chat_template import load_chat_template
+from engine.frontend.text.handling import TextHandling
 from engine.frontend.text.tokenizer import load_tokenizer
+from engine.frontend.tools.reasoning_format import choose_reasoning_format
 from engine.frontend.tools.tool_format import choose_tool_format
 
 logger = logging.getLogger(__name__)
@@ -46,6 +49,7 @@ class Front:
         patience: Patience | None = None,
         write_stall_s: float = WRITE_STALL_S,
         spawn_standby: Spawn | None = None,
+        lora_dir: Path | None = None,
     ) -> None:
         """Load the tokenizer and the chat template, and construct every part of the front.
 
@@ -57,13 +61,12 @@ class Front:
             patience: Timeouts of the supervisor; None: the defaults.
             write_stall_s: Time after which a client that reads nothing is dropped, in seconds.
             spawn_standby: Starts a standby core; None: no standbys.
+            lora_dir: Folder whose adapters may be loaded and unloaded over HTTP; None: none may.
 
         Raises:
             EngineConfigError: The tokenizer or the template cannot be used.
         """
         clock = time.monotonic
-        tokenizer = load_tokenizer(model_dir)
-        template = load_chat_template(model_dir, tokenizer.special_texts, lambda: secrets.token_hex(16))
         metrics = EngineMetrics()
         self._config = config
         self._link = CoreLink(metrics, clock, queue)
@@ -71,13 +74,7 @@ class Front:
         self._executor = ThreadPoolExecutor(2, thread_name_prefix="tokenize")
         self._service = EngineService(
             config,
-            TextHandling(
-                tokenizer=tokenizer,
-                template=template,
-                tool_format=choose_tool_format(
-                    template.source if template else None, tokenizer.added_tokens, tokenizer.special_texts
-                ),
-            ),
+            _text_handling(config, model_dir),
             self._link,
             metrics,
             self._executor,
@@ -90,7 +87,12 @@ class Front:
         self._supervisor = CoreSupervisor(self._link, spawn, clock, patience, standbys)
         self._tracer = Tracer(config, clock, time.time, secrets.randbits) if config.otlp_endpoint else None
         completions = Completions(self._service, time.time, write_stall_s, self._tracer)
-        app = EngineApp(completions, EngineProbes(self._service, time.time), Tokenization(self._service))
+        app = EngineApp(
+            completions,
+            EngineProbes(self._service, time.time),
+            Tokenization(self._service),
+            AdapterAdmin(self._service, lora_dir),
+        )
         self._server = DrainingServer(server_config(app), self._signalled)
         self._stop = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -154,7 +156,28 @@ async def run_front(front: FrontConfig, core: CoreConfig, on_listening: Callable
         max_batch_wait_s=core.batch.max_batch_wait_s,
     )
     spawn_standby = spawn_core(core, is_standby=True) if front.standby_cores else None
-    await Front(front, core.model_dir, spawn_core(core), queue, spawn_standby=spawn_standby).serve(on_listening)
+    serving = Front(
+        front,
+        core.model_dir,
+        spawn_core(core),
+        queue,
+        spawn_standby=spawn_standby,
+        lora_dir=core.adapters.lora_dir,
+    )
+    await serving.serve(on_listening)
+
+
+def _text_handling(config: FrontConfig, model_dir: Path) -> TextHandling:
+    """Load the tokenizer and the chat template, and choose the syntax of tool calls and reasoning."""
+    tokenizer = load_tokenizer(model_dir)
+    template = load_chat_template(model_dir, tokenizer.special_texts, lambda: secrets.token_hex(16))
+    source, added, special = template.source if template else None, tokenizer.added_tokens, tokenizer.special_texts
+    return TextHandling(
+        tokenizer=tokenizer,
+        template=template,
+        tool_format=choose_tool_format(source, added, special),
+        reasoning=choose_reasoning_format(config.answers.reasoning, source, added, special),
+    )
 
 
 def _standbys(link: CoreLink, spawn: Spawn, size: int, patience: Patience) -> StandbyPool:

@@ -7,6 +7,7 @@ from hashlib import blake2b
 from engine.step.sequence import Sequence
 
 _DIGEST_BYTES = 16
+_SALT_BYTES = 16
 
 
 class PrefixIndex:
@@ -68,11 +69,16 @@ class PrefixIndex:
 
     def _link(self, seq: Sequence, index: int) -> bytes:
         """Return the input of block `index`'s digest: the parent's digest, then the block's token ids."""
-        parent = seq.block_digests[index - 1] if index else _root_digest(seq.cache_salt)
+        parent = seq.block_digests[index - 1] if index else _root_digest(seq)
         start = index * self._block_size
         return parent + seq.token_ids[start : start + self._block_size].tobytes()
 
 
-def _root_digest(salt: bytes) -> bytes:
-    """Return the root digest of a salt's chains; sequences with different salts never share a digest."""
-    return blake2b(salt, digest_size=_DIGEST_BYTES, person=b"penstock-root").digest()
+def _root_digest(seq: Sequence) -> bytes:
+    """Return the root digest of a sequence's chain; different salts or adapters never share a digest.
+
+    A later load under the same name counts as another adapter.
+    """
+    load_id = 0 if seq.adapter is None else seq.adapter.load_id
+    of_adapter = load_id.to_bytes(_SALT_BYTES, "big")
+    return blake2b(seq.cache_salt, digest_size=_DIGEST_BYTES, person=b"penstock-root", salt=of_adapter).digest()

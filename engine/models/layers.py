@@ -100,3 +100,13 @@ class Rotary:
         else:
             pairs = torch.view_as_complex(heads.float().view(*heads.shape[:-1], -1, 2))
             heads.copy_(torch.view_as_real(pairs.mul_(rotations)).flatten(-2))
+
+
+def interleave_halves(heads: torch.Tensor, axis: int, num_rotated: int) -> torch.Tensor:
+    """Interleave the halves of each head along `axis`, as `Rotary` reads them: 0 1 2 3 4 5 → 0 3 1 4 2 5.
+
+    Numbers behind the first `num_rotated` do not rotate and stay at the end.
+    """
+    turning, still = heads.tensor_split([num_rotated], axis)
+    halves = turning.tensor_split(2, axis)
+    return torch.cat([torch.stack(halves, axis + 1).flatten(axis, axis + 1), still], axis)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import torch
@@ -55,6 +56,8 @@ class LinearMaker:
         self._quantization = quantization
         self._table = table
         self._retained = retained
+        self.num_packed: Counter[str] = Counter()
+        """Number of the checkpoint's own quantized tensors by the form that they are kept in."""
 
     def dense(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
         """Return a projection for a weight [out, in], which it takes over. Raises QuantizationError."""
@@ -95,6 +98,7 @@ class LinearMaker:
         Raises:
             QuantizationError: The quantization setting needs another device.
         """
+        self.num_packed.update(_form(part) for part in parts)
         joined = join_outputs(parts)
         if joined is not None:
             return self._published(joined, bias, dtype, rounds_inputs=rounds_inputs)
@@ -147,7 +151,7 @@ class LinearMaker:
     def _grouped(self, weight: GroupWeight, bias: torch.Tensor | None, dtype: torch.dtype) -> Linear:
         if weight.bits >= _DENSE_BITS:
             # No fast product of 8-bit groups exists; dequantized once they cost memory, but no time and no accuracy.
-            return make_linear(weight.dequantize().to(dtype), bias)
+            return self._plain(weight.dequantize().to(dtype), bias)
         return self._linear(_GROUPS, weight, bias)
 
     def _linear(self, kinds: Sequence[KernelKind[Weight]], weight: Weight, bias: torch.Tensor | None) -> Linear:
@@ -155,3 +159,13 @@ class LinearMaker:
         few = choice.few.build(weight, self._table.scratch)
         many = few if choice.many is choice.few else choice.many.build(weight, self._table.scratch)
         return QuantizedLinear(few, many, bias, weight.order if isinstance(weight, GroupWeight) else None)
+
+
+def _form(weight: PublishedWeight) -> str:
+    if isinstance(weight, Mxfp4Weight):
+        return "in MXFP4"
+    if isinstance(weight, ChannelWeight) and weight.codes.dtype == torch.int8:
+        return "with 8-bit codes"
+    if not isinstance(weight, GroupWeight) or weight.bits >= _DENSE_BITS:
+        return "dequantized"
+    return f"with {weight.bits}-bit codes in groups of {weight.group_size}"

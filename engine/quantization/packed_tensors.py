@@ -1,6 +1,7 @@
-"""Reader of one projection of a quantized checkpoint; here the formats of AWQ and GPTQ.
+"""Reader of one projection of a quantized checkpoint; here the formats of AWQ, GPTQ and GGUF.
 
-Both pack codes into int32 words, the first in the lowest bits; inputs are rows and outputs are columns.
+`engine.models.gguf.blocks` converts the blocks of GGUF. AWQ and GPTQ pack codes into int32 words, the first in the
+lowest bits; inputs are rows and outputs are columns.
 
     GPTQ   qweight [in / n, out]     a word holds n inputs of one output
            qzeros  [groups, out / n] a word holds n outputs; stored one too low in the first format
@@ -11,6 +12,8 @@ Both pack codes into int32 words, the first in the lowest bits; inputs are rows 
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 
@@ -23,9 +26,11 @@ from engine.quantization.weights import GroupWeight, PublishedWeight
 _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
-def is_packed(checkpoint: Checkpoint, prefix: str) -> bool:
-    """Return whether the checkpoint holds this projection's weight in packed form."""
-    return checkpoint.has(f"{prefix}.qweight") or is_compressed(checkpoint, prefix)
+def is_packed(checkpoint: Checkpoint, prefixes: Sequence[str], published: PublishedQuantization | None) -> bool:
+    """Return whether the checkpoint holds the weights of projections of the same inputs in packed form."""
+    if published is not None and published.method == "gguf":
+        return all(checkpoint.has_blocks(f"{prefix}.weight") for prefix in prefixes)
+    return checkpoint.has(f"{prefixes[0]}.qweight") or is_compressed(checkpoint, prefixes[0])
 
 
 def take_packed(
@@ -36,6 +41,8 @@ def take_packed(
     Raises:
         CheckpointError: Tensors are missing, or their shapes do not match.
     """
+    if published.method == "gguf":
+        return _take_blocks(checkpoint, f"{prefix}.weight", shape)
     if published.method not in ("awq", "gptq"):
         return take_compressed(checkpoint, prefix, shape, published)
     num_out, num_in = shape
@@ -54,6 +61,18 @@ def discard_empty_bias(checkpoint: Checkpoint, prefix: str) -> None:
     name = f"{prefix}.bias"
     if checkpoint.has(name) and checkpoint.is_zero(name):
         checkpoint.discard(name)
+
+
+def _take_blocks(checkpoint: Checkpoint, name: str, shape: tuple[int, int]) -> GroupWeight:
+    values = checkpoint.take_blocks(name, shape)
+    # A group without a scale holds its offset only: code 0 with the zero -1 is once the scale.
+    is_constant = values.scales == 0
+    scales = torch.where(is_constant, values.offsets, values.scales)
+    zeros = torch.where(is_constant, -1.0, -values.offsets / values.scales)
+    codes = values.codes
+    if is_constant.any():
+        codes.view(*scales.shape, -1)[is_constant] = 0
+    return GroupWeight(codes, scales, zeros, values.bits)
 
 
 def _take_gptq(

@@ -37,8 +37,8 @@ class StepSettings(Protocol):
         """Ways to compute prompts that this model and machine have."""
         ...
 
-    def use_threads(self, num_threads: int, num_tokens: int) -> None:
-        """Use `num_threads` threads for a step of `num_tokens` tokens."""
+    def use_threads(self, num_threads: int, num_tokens: int, *, in_torch: bool = False) -> None:
+        """Use `num_threads` threads for a step of `num_tokens` tokens, which torch computes if `in_torch`."""
         ...
 
 
@@ -78,6 +78,9 @@ class AdaptiveRunner:
         num_tokens = sum(chunk.num_query_tokens for chunk in scheduled.chunks)
         is_plain = num_tokens == len(scheduled.chunks)
         is_single = is_plain and num_tokens <= self._max_single_tokens
+        if scheduled.has_adapters:
+            self._settings.use_threads(1 if is_single else self._num_threads, num_tokens, in_torch=True)
+            return self._runner.execute(scheduled)
         if num_tokens <= self._max_choice_tokens:
             choice = self._thread_choice(num_tokens, is_plain=is_plain, is_single=is_single)
             self._settings.use_threads(choice.next_way(num_tokens), num_tokens)

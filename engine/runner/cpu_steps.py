@@ -67,7 +67,7 @@ def loaded_weights(config: CoreConfig, machine: Machine, folder: Path) -> RawWei
 
 def checkpoint_bytes(folder: Path) -> int:
     """Return the bytes of a checkpoint's weight files."""
-    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    return sum(path.stat().st_size for ending in ("safetensors", "gguf") for path in folder.glob(f"*.{ending}"))
 
 
 def with_compiled_steps(
@@ -91,7 +91,7 @@ def with_compiled_steps(
         return model
     assert isinstance(backend, TorchAttention)
     try:
-        compiled = CompiledModel(model, backend, retained, kv_dtype)
+        compiled = CompiledModel(model, backend, retained, kv_dtype, pairs_inputs=_may_round_inputs(config, model))
         prepare()
         return compiled
     except NotCompilable as reason:
@@ -105,6 +105,11 @@ def _may_round_kv(config: CoreConfig, model: Model) -> bool:
     """Return whether the KV pool may hold bfloat16: by the checkpoint's own dtype, or by the setting."""
     is_own = model.config.dtype == torch.bfloat16 and config.compute.dtype == config.kv.kv_dtype == "auto"
     return is_own or config.kv.kv_dtype == "bfloat16"
+
+
+def _may_round_inputs(config: CoreConfig, model: Model) -> bool:
+    """Return whether inputs of products may be rounded to bfloat16: by the checkpoint's dtype, unless one is set."""
+    return model.config.dtype == torch.bfloat16 and config.compute.dtype == "auto"
 
 
 def settle_steps(
@@ -164,10 +169,10 @@ class _Settings:
         if self._compiled is not None:
             self._compiled.prompt_way = way
 
-    def use_threads(self, num_threads: int, num_tokens: int) -> None:
-        """Use `num_threads` threads for a step of `num_tokens` tokens."""
+    def use_threads(self, num_threads: int, num_tokens: int, *, in_torch: bool = False) -> None:
+        """Use `num_threads` threads for a step of `num_tokens` tokens, which torch computes if `in_torch`."""
         of_torch = num_threads
-        if self._compiled is not None and self._compiled.computes(num_tokens):
+        if not in_torch and self._compiled is not None and self._compiled.computes(num_tokens):
             # Torch has little left to do then, for which it would have its threads wait for each other.
             of_torch = 1
             if num_threads != self._of_compiled:

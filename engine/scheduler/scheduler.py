@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
 from operator import attrgetter
+from pathlib import Path
 
 from engine.forecast.output_forecast import OutputForecast
 from engine.forecast.step_time import StepTimeModel
 from engine.kv_cache.block_manager import BlockManager
-from engine.protocol import AbortState, Add, Lane, SeqOutput
+from engine.lora.adapter_table import AdapterRead, AdapterTable
+from engine.protocol import AbortState, AdapterReport, Add, Lane, LoadAdapter, SeqOutput, UnloadAdapter
 from engine.sampling.grammar_compiler import GrammarDone, Grammars
 from engine.scheduler.admission import Limits, SequenceAdmission
 from engine.scheduler.arrival_forecast import ArrivalForecaster
@@ -56,6 +58,7 @@ class Scheduler:
         tally: CoreTotals,
         drafter: Drafter | None = None,
         grammars: Grammars | None = None,
+        adapters: AdapterTable | None = None,
     ) -> None:
         self._limits = limits
         # Every decoding sequence must get its token in every step.
@@ -64,13 +67,14 @@ class Scheduler:
         self._forecast = forecast
         self._tally = tally
         self._drafter = drafter
+        self._adapters = adapters or AdapterTable.without_places()
         self._admission = SequenceAdmission(limits, blocks, forecast, step_time)
         self._prompts = PromptBudget(
             LaneShares(),
             ChunkLimit(step_time, itl_target_s=limits.itl_target_s, slack_ratio=limits.prefill_slack_ratio),
         )
         blocked = HeadOfLineBlocking(max_passed=2 * self._max_num_seqs)
-        self._sequence_table = SequenceTable(blocks, blocked, grammars)
+        self._sequence_table = SequenceTable(blocks, blocked, grammars, self._adapters)
         self._waiting_admission = WaitingAdmission(
             self._sequence_table,
             blocks,
@@ -122,6 +126,8 @@ class Scheduler:
         """Queue a request, or end it at once when it can never be served. Raises SequenceTableError on an id in use."""
         self._sequence_table.check_id(add.seq_id)
         refusal = self._admission.refusal(add, self.num_waiting)
+        if refusal is None and add.adapter is not None and self._adapters.find(add.adapter) is None:
+            refusal = f"adapter {add.adapter!r} is not loaded"
         if refusal is None:
             self._refuse_hopeless(self._sequence_table.add(add, received_at), received_at)
         else:
@@ -132,6 +138,18 @@ class Scheduler:
         seq = self._sequence_table.grammar_done(done, now)
         if seq is not None:
             self._refuse_hopeless(seq, now)
+
+    def change_adapter(self, order: LoadAdapter | UnloadAdapter | AdapterRead, now: float) -> None:
+        """Load an adapter, admit sequences to one that was read, or unload one under its deadline."""
+        match order:
+            case LoadAdapter():
+                self._adapters.load(order.name, Path(order.path))
+            case AdapterRead():
+                self._adapters.read(order)
+            case UnloadAdapter():
+                in_use = self._adapters.unload(order.name)
+                if in_use is not None:
+                    self._sequence_table.hasten(in_use, now + order.deadline_s)
 
     def abort(self, seq_ids: SequenceOf[int], received_at: float, now: float) -> None:
         """End these sequences in whatever state they are; ids unknown or already ended are ignored."""
@@ -158,6 +176,7 @@ class Scheduler:
         Chunks whose sequence ended or was preempted meanwhile are dropped.
         """
         self._tally.steps += 1
+        self._tally.adapter_steps += scheduled.has_adapters
         for chunk, result in zip(scheduled.chunks, output.results, strict=True):
             seq = chunk.seq
             if seq.state is not SequenceState.RUNNING or seq.num_computed_tokens != chunk.start:
@@ -170,6 +189,10 @@ class Scheduler:
     def take_outputs(self) -> list[SeqOutput]:
         """Return the outputs since the last call, in order."""
         return self._sequence_table.take_outputs()
+
+    def take_adapter_reports(self) -> list[AdapterReport]:
+        """Return the changes of adapters since the last call."""
+        return self._adapters.take_reports()
 
     def take_freed(self) -> list[tuple[int, AbortState, float]]:
         """Return the aborts since the last call: (seq_id, its state then, seconds from receipt to free blocks)."""

@@ -9,6 +9,7 @@ from typing import Literal
 from engine.kv_cache.block_manager import BlockManager
 from engine.kv_cache.expected_prefixes import ExpectedPrefixes
 from engine.kv_cache.pending_prefixes import PendingPrefixes
+from engine.lora.adapter_table import AdapterTable, LoadedAdapter
 from engine.protocol import AbortState, Add, FinishReason, SeqOutput, StageTimes, TokenLogprobs
 from engine.sampling.grammar_compiler import GrammarDone, Grammars
 from engine.scheduler.arrivals import Arrivals
@@ -30,7 +31,9 @@ class SequenceTable:
     `running` and `waiting` may be read; only the methods of this class move sequences.
     """
 
-    def __init__(self, blocks: BlockManager, blocked: HeadOfLineBlocking, grammars: Grammars | None) -> None:
+    def __init__(
+        self, blocks: BlockManager, blocked: HeadOfLineBlocking, grammars: Grammars | None, adapters: AdapterTable
+    ) -> None:
         self.waiting = WaitingLanes()
         self.running: dict[int, Sequence] = {}
         """Sequences in the batch, which hold blocks, by id in the order of admission."""
@@ -40,6 +43,7 @@ class SequenceTable:
         self._blocked = blocked
         self._expected = ExpectedPrefixes(blocks, self.pending)
         self._grammars = grammars
+        self._adapters = adapters
         self._compiling: dict[int, Sequence] = {}
         self._live: dict[int, Sequence] = {}
         self._deadlines: list[tuple[float, int]] = []
@@ -77,7 +81,8 @@ class SequenceTable:
 
     def add(self, add: Add, received_at: float) -> Sequence:
         """Take a request in: to its queue, or to the compiler of grammars first."""
-        seq = Sequence.from_add(add, arrival_index=self._num_arrivals, received_at=received_at)
+        adapter = None if add.adapter is None else self._adapters.acquire(add.adapter)
+        seq = Sequence.from_add(add, arrival_index=self._num_arrivals, received_at=received_at, adapter=adapter)
         self._num_arrivals += 1
         self._live[seq.seq_id] = seq
         if seq.deadline_at is not None:
@@ -130,6 +135,13 @@ class SequenceTable:
                 self._freed.append((seq_id, seq.abort_state(), max(0.0, now - received_at)))
                 self.end(seq, "abort", now)
 
+    def hasten(self, adapter: LoadedAdapter, deadline_at: float) -> None:
+        """Set a deadline for the sequences of an adapter, unless they have an earlier one."""
+        for seq in self._live.values():
+            if seq.adapter is adapter and (seq.deadline_at is None or seq.deadline_at > deadline_at):
+                seq.deadline_at = deadline_at
+                heapq.heappush(self._deadlines, (deadline_at, seq.seq_id))
+
     def drop_expired(self, now: float) -> None:
         """End the sequences whose deadline has passed."""
         while self._deadlines and self._deadlines[0][0] <= now:
@@ -178,6 +190,8 @@ class SequenceTable:
         seq.state = SequenceState.FINISHED
         seq.stages.enter(SequenceStage.DECODE, now)
         del self._live[seq.seq_id]
+        if seq.adapter is not None:
+            self._adapters.release(seq.adapter)
         self._outputs.append(
             SeqOutput(
                 seq_id=seq.seq_id,

@@ -26,6 +26,7 @@ from engine.models.config.config_reader import ModelConfigError
 from engine.models.decoder import Decoder, Model
 from engine.models.loading.loader import load_model
 from engine.quantization.float8 import QuantizationError
+from engine.runner.cpu_steps import checkpoint_bytes
 from engine.runner.cuda_graphs import graph_model
 from engine.runner.flight import LaunchedStep
 from engine.runner.machine import Machine, find_machine
@@ -202,7 +203,7 @@ def _weight_bytes(config: CoreConfig, machine: Machine, model: Decoder) -> int:
     if machine.device.type == "cuda":
         held = torch.cuda.memory_allocated(machine.device)
     else:
-        held = sum(path.stat().st_size for path in config.model_dir.glob("*.safetensors"))
+        held = checkpoint_bytes(config.model_dir)
     shape = model.config
     embedding = 0 if shape.tie_word_embeddings else shape.vocab_size * shape.hidden_size * machine.dtype.itemsize
     return held - embedding

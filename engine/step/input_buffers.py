@@ -74,6 +74,7 @@ class InputBuffers:
             block_tables=self._to_device(self._tables[: tables.size].view(tables.shape)),
             block_size=self._block_size,
             sampled=_sampled(chunks, starts) if with_sampled or _are_all_sampled(chunks) else None,
+            adapters=_adapters(chunks),
         )
         return self._to_device(self._tokens[:num_tokens]), context
 
@@ -152,6 +153,13 @@ class InputBuffers:
 
 def _are_all_sampled(chunks: list[ScheduledChunk]) -> bool:
     return all(chunk.samples and chunk.num_tokens == 1 for chunk in chunks)
+
+
+def _adapters(chunks: list[ScheduledChunk]) -> list[int | None] | None:
+    """Return the index of each sequence's adapter; None if no sequence has one."""
+    if all(chunk.seq.adapter is None for chunk in chunks):
+        return None
+    return [None if chunk.seq.adapter is None else chunk.seq.adapter.index for chunk in chunks]
 
 
 def _sampled(chunks: list[ScheduledChunk], starts: list[int]) -> list[int]:

@@ -53,6 +53,11 @@ class SchedulerOutput:
         return any(chunk.draft_token_ids for chunk in self.chunks)
 
     @property
+    def has_adapters(self) -> bool:
+        """True if any sequence uses an adapter."""
+        return any(chunk.seq.adapter is not None for chunk in self.chunks)
+
+    @property
     def num_steps(self) -> int:
         """Maximum number of steps that one call computes."""
         return 1 if self.multi_step is None else self.multi_step.max_steps

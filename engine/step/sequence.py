@@ -6,6 +6,7 @@ from array import array
 from dataclasses import dataclass, field
 from enum import Enum
 
+from engine.lora.adapter_table import LoadedAdapter
 from engine.protocol import AbortState, Add, Lane, SamplingParams, StageTimes
 from engine.sampling.grammar import GrammarState
 
@@ -72,6 +73,8 @@ class Sequence:
     cache_salt: bytes
     deadline_at: float | None
     stages: StageClock
+    adapter: LoadedAdapter | None = None
+    """Adapter that computes the sequence; None: the base model alone."""
     state: SequenceState = SequenceState.WAITING
     grammar: GrammarState | None = None
     """State of the output's grammar behind the last accepted token."""
@@ -94,7 +97,9 @@ class Sequence:
     num_accepted_tokens: int = 0
 
     @classmethod
-    def from_add(cls, add: Add, *, arrival_index: int, received_at: float) -> Sequence:
+    def from_add(
+        cls, add: Add, *, arrival_index: int, received_at: float, adapter: LoadedAdapter | None = None
+    ) -> Sequence:
         """Create a waiting sequence for a request received at the monotonic instant `received_at`."""
         return cls(
             seq_id=add.seq_id,
@@ -107,6 +112,7 @@ class Sequence:
             cache_salt=add.cache_salt,
             deadline_at=None if add.deadline_s is None else received_at + add.deadline_s,
             stages=StageClock(received_at),
+            adapter=adapter,
         )
 
     @property

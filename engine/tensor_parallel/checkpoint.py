@@ -55,6 +55,14 @@ class PartCheckpoint(Checkpoint):
         mine = [self._share(name, part, axis) for part in parts]
         return self._checked(name, mine[0] if len(mine) == 1 else torch.cat(mine, axis), shape)
 
+    def has_blocks(self, name: str) -> bool:
+        """Return False: quantized blocks are read as numbers before they are cut."""
+        return False
+
+    def take_into(self, name: str, out: torch.Tensor) -> None:
+        """Take a floating-point tensor of this part into `out`."""
+        out.copy_(self.take(name, tuple(out.shape)))
+
     def _is_cut(self, module: str) -> bool:
         return module in _FANS_OUT or module in _FANS_IN or module in self._stacked
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.access.audit_log import AuditLog
+from gateway.admin.adapters import AdapterOrders
 from gateway.admin.api.request import AdminEndpoint, endpoints_of
 from gateway.admin.assets import Assets
 from gateway.admin.drains import Drains
@@ -91,6 +92,7 @@ class AdminContext:
         self._replicas = Replicas(replica.shared_store, name, self.view.report, clock=clock)
         self.view.replicas = self._replicas
         self.drains = Drains(self._deployments, store, audit, probe_soon)
+        self._adapters = AdapterOrders(self._deployments, audit)
         self._shared_requests = SharedRequests(replica.shared_store, name, recent, clock=clock)
         self._requests = RequestHandlers(recent, self._shared_requests, self.view.who_reports)
         self.feed = LiveFeed(self.view, self._requests, clock=clock)
@@ -99,7 +101,8 @@ class AdminContext:
 
     def endpoints(self) -> list[AdminEndpoint]:
         """Return its part of the admin listener, assets excepted."""
-        return [*self._pages.endpoints(), *endpoints_of(self.view, self._requests, self.feed, self.drains)]
+        handlers = (self.view, self._requests, self.feed, self.drains, self._adapters)
+        return [*self._pages.endpoints(), *endpoints_of(*handlers)]
 
     def start(self, spawn: Spawn) -> None:
         """Begin what runs in the background."""

@@ -20,7 +20,7 @@ from gateway.admin.api.request import AdminEndpoint, AdminRequest, serves
 from gateway.admin.api.return_path import login_path
 from gateway.api.application import NO_STORE, ApiResponse, error_response, nothing_at, starlette_application
 from gateway.api.json_bodies import JsonBodies
-from gateway.api.openapi import openapi_document
+from gateway.api.openapi.document import openapi_document
 from gateway.errors import MethodNotAllowed
 from gateway.http.asgi import ASGIApp, Receive, Scope, Send
 from gateway.limits.body_budget import OPERATORS

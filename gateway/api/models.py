@@ -35,6 +35,10 @@ class ListedModel(msgspec.Struct, frozen=True):
     """Context length in tokens, where it is known."""
     input_modalities: list[str] | msgspec.UnsetType = msgspec.UNSET
     """Kinds of content that the model reads, where they are known."""
+    description: str | msgspec.UnsetType = msgspec.UNSET
+    """What the model knows and cannot do, where the policy states it."""
+    parent: str | msgspec.UnsetType = msgspec.UNSET
+    """Model that an adapter changes."""
     object: str = "model"
     owned_by: str = _OWNER
 
@@ -59,19 +63,27 @@ class Models:
         """Models that the caller may use."""
         snapshot, caller = self._identify(request)
         router, tenant = snapshot.router, caller.tenant
-        return ApiResponse(ModelList([self._listed(name, router, tenant) for name in router.models_for(tenant)]))
+        listed: list[ListedModel] = []
+        for name in router.models_for(tenant):
+            model = self._listed(name, router, tenant)
+            adapted = [f"{name}:{adapter}" for adapter in router.adapters_of(name, tenant)]
+            listed += [model, *(msgspec.structs.replace(model, id=one, parent=name) for one in adapted)]
+        return ApiResponse(ModelList(listed))
 
     async def one(self, request: Request) -> Response:
         """Return one model. Raises NotFound (`model_not_found`)."""
         snapshot, caller = self._identify(request)
         name = request.path_params["model"]
-        if name not in snapshot.router.models_for(caller.tenant):
+        base, adapter = snapshot.router.split(name)
+        has_adapter = adapter is None or adapter in snapshot.router.adapters_of(base, caller.tenant)
+        if base not in snapshot.router.models_for(caller.tenant) or not has_adapter:
             raise NotFound(
                 "There is no such model for this key. GET /v1/models lists what it may use.",
                 param="model",
                 code="model_not_found",
             )
-        return ApiResponse(self._listed(name, snapshot.router, caller.tenant))
+        model = self._listed(base, snapshot.router, caller.tenant)
+        return ApiResponse(model if adapter is None else msgspec.structs.replace(model, id=name, parent=base))
 
     def _listed(self, name: str, router: Router, tenant: str) -> ListedModel:
         plans = router.plans_of(name, tenant)
@@ -84,6 +96,7 @@ class Models:
             able,
             msgspec.UNSET if context is None else context,
             msgspec.UNSET if modalities is None else modalities,
+            (_description_of(plans[0]) if plans else "") or msgspec.UNSET,
         )
 
     def _identify(self, request: Request) -> tuple[PolicySnapshot, Caller]:
@@ -101,6 +114,12 @@ def _apis_of(paths: Sequence[str]) -> dict[str, list[str]]:
             operation = name if name in _NAMES else CHAT.name
             apis.setdefault(operation, []).append(name)
     return apis
+
+
+def _description_of(plan: OperationPlan) -> str:
+    """Return the route's description, or that of its only candidate."""
+    candidates = plan.planned.candidates
+    return plan.planned.route.description or (candidates[0][0].description if len(candidates) == 1 else "")
 
 
 def _modalities_of(plan: OperationPlan) -> list[str] | None:

@@ -133,7 +133,7 @@ async def _first_answer(planned: PlannedRoute, model: str, path: str, document: 
     failure: GatewayError | None = None
     for live in ready:
         try:
-            answer = await _answer_of(live, path, document)
+            answer = await _answer_of(live, path, document, live.model_with(planned.adapter))
         except GatewayError as error:
             failure = error
             continue
@@ -149,13 +149,13 @@ async def _first_answer(planned: PlannedRoute, model: str, path: str, document: 
     )
 
 
-async def _answer_of(live: LiveDeployment, path: str, document: dict[str, Any]) -> Response | None:
-    """Return one deployment's answer; None if it lacks the endpoint. Raises GatewayError."""
+async def _answer_of(live: LiveDeployment, path: str, document: dict[str, Any], model: str) -> Response | None:
+    """Return one deployment's answer for its name of the model; None if it lacks the endpoint. Raises GatewayError."""
     request = UpstreamRequest(
         b"POST",
         live.root_path + path.encode("ascii"),
         (),
-        msgspec.json.encode({**document, "model": live.model}),
+        msgspec.json.encode({**document, "model": model}),
         (*_FIXED, *live.headers.sent),
         is_at_root=True,
     )

@@ -105,16 +105,17 @@ class BackgroundRequester:
     def _target(self, question: BackgroundRequest, live: LiveDeployment) -> tuple[bytes, bytes]:
         """Return the path and the body; raises InvalidRequest if the deployment cannot be given the question."""
         document, dialect = question.document, live.dialect
+        model = live.model_with(question.planned.adapter)
         if dialect is None:
             if document is not None:
-                return live.chat_path, encoded({**document, "model": live.model})
-            return live.chat_path, question.request.body_for(live.model)
+                return live.chat_path, encoded({**document, "model": model})
+            return live.chat_path, question.request.body_for(model)
         request = question.request
         if document is not None:
-            request = self._parser.accept({**document, "model": live.model})
+            request = self._parser.accept({**document, "model": model})
         endpoint = dialect.path(request.operation)
         if endpoint is None:
             raise InvalidRequest(
                 f"Deployment '{live.id}' speaks '{dialect.name}', which has no {request.operation.name}."
             )
-        return live.path_of(endpoint), dialect.body(request.in_dialect(dialect.name), live.model)
+        return live.path_of(endpoint), dialect.body(request.in_dialect(dialect.name), model)

@@ -259,7 +259,11 @@ class ChatRequestParser:
         try:
             fields = typed_fields(document, is_long=is_long)
         except InvalidRequest:
+            whole = whole_numbers(document, _INTEGER_FIELDS)
+            document = {**document, **whole}
             fields = lenient_fields(document, is_long=is_long)
+            if whole:
+                raw = encoded_in_parts(document) if may_be_long else encoded(document)
         num_text_bytes = max(text_bytes(raw, fields.messages) - media_bytes, 1) if media_bytes else None
         return ChatRequest(raw, document, fields, num_text_bytes=num_text_bytes, projection=projection)
 
@@ -342,8 +346,14 @@ def _is_json(content_type: bytes | None) -> bool:
 
 
 def whole_numbers(document: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return the integer fields written as whole floats, such as 7.0, as integers; to JSON both are one number."""
-    return {name: int(value) for name in names if type(value := document.get(name)) is float and value.is_integer()}
+    """Return fields with integers in place of whole floats such as 7.0, in lists too; to JSON both are one number."""
+    return {name: _whole(document[name]) for name in names if type(document.get(name)) in (float, list)}
+
+
+def _whole(value: Any) -> Any:
+    if type(value) is float and value.is_integer():
+        return int(value)
+    return [_whole(item) for item in value] if type(value) is list else value
 
 
 def check_privileged(document: dict[str, Any]) -> None:

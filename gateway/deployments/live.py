@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 from gateway.chat.operation import CHAT, Operation
@@ -32,9 +33,11 @@ class LiveDeployment:
         "__weakref__",
         "_base_path",
         "_headers",
+        "adapters",
         "chat_path",
         "client",
         "context_tokens",
+        "description",
         "dialect",
         "first_bytes",
         "fixed_headers",
@@ -71,6 +74,8 @@ class LiveDeployment:
     ) -> None:
         self.id = deployment.id
         self.model = deployment.model
+        self.adapters: frozenset[str] = frozenset()
+        """Names of the adapters that its engine reports."""
         self.url = deployment.url
         self.tls = deployment.tls
         self._base_path = b"" if reach.target.base_path else b"/v1"
@@ -93,6 +98,8 @@ class LiveDeployment:
         """Headers common to many requests, by accepted type and priority; built once."""
         self.context_tokens = deployment.context_tokens
         """Context length in tokens; None when unknown."""
+        self.description = deployment.description
+        """What its model knows and cannot do; empty where the policy does not state it."""
         self.client = client
         self.limiter = limiter
         self.forecast = DeploymentForecast(client.pulse)
@@ -125,8 +132,18 @@ class LiveDeployment:
     def describe(self, deployment: Deployment) -> None:
         """Take from a new revision what the model can do."""
         self.context_tokens = deployment.context_tokens
+        self.description = deployment.description
         self.operations = operations_of(deployment)
         self.input_modalities = input_modalities_of(deployment)
+
+    def note_adapters(self, names: Iterable[str]) -> None:
+        """Adopt the adapters that its load feed reports."""
+        if self.adapters != (found := frozenset(names)):
+            self.adapters = found
+
+    def model_with(self, adapter: str | None) -> str:
+        """Return the name by which its engine knows the model, with an adapter if one is given."""
+        return self.model if adapter is None else f"{self.model}:{adapter}"
 
     def serves_operation(self, operation: Operation) -> bool:
         """Return whether the deployment, in its dialect, serves an operation."""

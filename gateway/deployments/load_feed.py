@@ -100,6 +100,7 @@ class LoadFeeds:
                     now = self._clock()
                     live.forecast.note_report(now, report)
                     live.note_stated(now, report.state)
+                    live.note_adapters(report.adapters)
                     if report.is_computing:
                         live.health.note_progress(now)
             return True

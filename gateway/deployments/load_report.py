@@ -19,6 +19,7 @@ WARMING_STATES: Final = frozenset({"starting", "warming"})
 
 Count = Annotated[int, Meta(ge=0, le=10**12)]
 Figure = Annotated[float, Meta(ge=0.0, le=MAX_FIGURE)]
+AdapterName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(?!\n)$")]
 
 
 class LaneReport(msgspec.Struct, frozen=True, gc=False):
@@ -53,6 +54,8 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     """Number of KV blocks; 0 when not reported."""
     num_blocks_free: Count = 0
     num_blocks_cached: Count = 0
+    adapters: Annotated[tuple[AdapterName, ...], Meta(max_length=256)] = ()
+    """Names of the adapters that requests may use."""
 
     @property
     def is_warming(self) -> bool:

@@ -52,9 +52,11 @@ class OperationParser(Generic[F]):
         self._make = make
         self._rules = {**FIELD_RULES, **own_rules}
         names = [field.encode_name for field in msgspec.structs.fields(kind)]
-        self._integers = [name for name in names if self._rules[name].type == "integer"]
-        self._names = frozenset(names)
-        self._guard = JsonGuard(self._names | PRIVILEGED_FIELDS, item_limits(kind))
+        self._integers = [name for name in names if self._rules[name].type == "integer" or f"{name}[][]" in self._rules]
+        self._optional = frozenset(
+            field.encode_name for field in msgspec.structs.fields(kind) if field.default is not msgspec.NODEFAULT
+        )
+        self._guard = JsonGuard(PRIVILEGED_FIELDS.union(names), item_limits(kind))
 
     def parse(self, body: bytes) -> ChatRequest:
         """Return the request in `body`; raises InvalidRequest with the path of the first wrong field."""
@@ -76,7 +78,7 @@ class OperationParser(Generic[F]):
 
     def _mended(self, document: dict[str, Any], body: bytes, spans: MemberSpans | None) -> ParsedBody[F]:
         """Return the body without absent members, and with integers in place of floats such as 7.0."""
-        present = without_absent(document, self._names)
+        present = without_absent(document, self._optional)
         mended = {**present, **whole_numbers(present, self._integers)}
         fields = self._converted(mended)
         raw, spans = mended_body(body, spans, document, mended)

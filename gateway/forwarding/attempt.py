@@ -597,12 +597,13 @@ def _message(work: ForwardRequest, live: LiveDeployment, timeouts: ExchangeTimeo
         headers.append((b"x-penstock-deadline-ms", b"%d" % max(timeouts.total_s * 1000, 1)))
     if live.dialect is not None:
         headers += live.dialect.request_headers(request)
-    path, body = _target(request, live)
+    adapter = work.planned.adapter
+    path, body = _target(request, live, live.model if adapter is None else live.model_with(adapter))
     return UpstreamRequest(b"POST", path, headers, body, fixed)
 
 
-def _target(request: ChatRequest, live: LiveDeployment) -> tuple[bytes, bytes]:
-    """Return the path and the body with which the deployment takes the request.
+def _target(request: ChatRequest, live: LiveDeployment, model: str) -> tuple[bytes, bytes]:
+    """Return the path and the body with which the deployment takes the request, for its name of the model.
 
     Raises:
         InvalidRequest: The deployment's API has no such operation, or cannot express the request.
@@ -610,8 +611,8 @@ def _target(request: ChatRequest, live: LiveDeployment) -> tuple[bytes, bytes]:
     operation = request.operation
     if live.dialect is None:
         path = live.chat_path if operation is CHAT else live.path_of(operation.path)
-        return path, request.body_for(live.model)
+        return path, request.body_for(model)
     endpoint = live.dialect.path(operation)
     if endpoint is None:
         raise InvalidRequest(f"Deployment '{live.id}' speaks '{live.dialect.name}', which has no {operation.name}.")
-    return live.path_of(endpoint), live.dialect.body(request.in_dialect(live.dialect.name), live.model)
+    return live.path_of(endpoint), live.dialect.body(request.in_dialect(live.dialect.name), model)

@@ -27,7 +27,7 @@ from routing_policies.decision import Decision
 from routing_policies.policy.document import Cascade, Deployment, Route
 from routing_policies.profile import Profile, profile_of
 from routing_policies.quality.cascade import Inquiry
-from routing_policies.quality.pairs import pair_predictors_of, predicted_quality, strongest_of
+from routing_policies.quality.pairs import pair_predictors_of, predicted_quality, rated_candidates, strongest_of
 from routing_policies.quality.predictor import Predictors
 from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
@@ -54,6 +54,7 @@ class PlannedRoute:
         "_shortlist",
         "_strongest",
         "_zone",
+        "adapter",
         "cache_candidates",
         "candidates",
         "compares_all",
@@ -81,8 +82,11 @@ class PlannedRoute:
         zone: str | None,
         predictors: Predictors,
         rng: random.Random,
+        adapter: str | None = None,
     ) -> None:
         self.route = route
+        self.adapter = adapter
+        """Adapter that every candidate uses; None: the models alone."""
         self.has_field_rules = route.images != "any" or route.unknown_fields != "pass"
         """True if the route takes fewer fields or images than the API."""
         self._rng = rng
@@ -106,16 +110,17 @@ class PlannedRoute:
         self._strongest = strongest_of(members).id if self.pair_predictors else None
         self.candidates = tuple((deployments[item.id], item.weight) for item in route.select.resolved())
         self._members = tuple(live for live, _ in self.candidates)
-        is_priced = self.profile.reads_cost
+        is_priced, rated = self.profile.reads_cost, rated_candidates(route.select, members, self.pair_predictors)
         self.options = tuple(
-            LiveCandidate(rules[live.id], live, weight, is_priced=is_priced) for live, weight in self.candidates
+            LiveCandidate(rated.get(live.id, rules[live.id]), live, weight, is_priced=is_priced)
+            for live, weight in self.candidates
         )
         is_sampled = len(self.options) > MANY and self.profile.reads_forecasts
         self._shortlist = Shortlist(self.options) if is_sampled else None
         self.compares_all = self.profile.needs_request and not is_sampled
         """True if a decision compares the forecasts of all candidates."""
         self.deployment_ids = tuple(live.id for live, _ in self.candidates)
-        self.cache_candidates = "\n".join(sorted({live.model for live, _ in self.candidates})).encode()
+        self.cache_candidates = "\n".join(sorted({live.model_with(adapter) for live, _ in self.candidates})).encode()
         """Models that may answer: a stored response of theirs may be served wherever the same models may answer."""
         self._foregone = self._decide_alone() if self.profile.takes_first or len(self.candidates) == 1 else None
         contexts = [live.context_tokens for live, _ in self.candidates]
@@ -275,6 +280,10 @@ class PlannedRoute:
         live, weight = self.candidates[0]
         view = DeploymentView(id=live.id, model=live.model, is_ready=True, weight=weight)
         return self.profile.decide([view], FIRST_ATTEMPT, random.Random(0))
+
+    def adapters(self) -> frozenset[str]:
+        """Return the adapters that any candidate has."""
+        return frozenset().union(*(live.adapters for live in self._members))
 
     @property
     def has_others(self) -> bool:

@@ -13,6 +13,7 @@ from gateway.chat.request import ChatRequest
 from gateway.deployments.affinity import AffinityIndex, NamedSession, SessionPlaces, prefix_of
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import InvalidRequest, ModelNotAllowed, NotFound, Shed, ShedReason, UpstreamsRest
+from gateway.routing.adapter_routes import AdapterRoutes
 from gateway.routing.candidate import Seen
 from gateway.routing.facts import RequestFacts
 from gateway.routing.planned_route import PlannedRoute
@@ -68,6 +69,7 @@ class Router:
         """True if any lane or route depends on the prefixes that deployments have cached."""
         for operation in OPERATIONS:
             self._link_fallbacks(operation)
+        self._adapters = AdapterRoutes(self._table.knows, policy.deployments, deployments, self._plan)
         conditions = self._table.conditions.values()
         self._has_conditions = bool(conditions)
         self.reads_headers = any(route.match.headers for route in self._table.effective_routes()) or any(
@@ -108,8 +110,10 @@ class Router:
         """Return a deployment as a fallback: a route of its own."""
         return self._plan(Route(id=deployment, select=Select(candidates=(deployment,))))
 
-    def _plan(self, route: Route) -> PlannedRoute:
-        return PlannedRoute(route, self._deployments, self._clock, self._rules, self._zone, self._predictors, self._rng)
+    def _plan(self, route: Route, adapter: str | None = None) -> PlannedRoute:
+        return PlannedRoute(
+            route, self._deployments, self._clock, self._rules, self._zone, self._predictors, self._rng, adapter
+        )
 
     def match(
         self, model: str, tenant: str | None, headers: Mapping[str, str], request: ChatRequest | None = None
@@ -117,7 +121,7 @@ class Router:
         """Return the route for this request. Without `request` no condition holds, and the operation is chat.
 
         Raises:
-            NotFound: No route serves the model.
+            NotFound: No route serves the model, or no deployment of it has the adapter that the name ends with.
             ModelNotAllowed: The tenant may not use the model.
             InvalidRequest: The model does not serve the request's operation.
         """
@@ -125,6 +129,9 @@ class Router:
         known = self._known.get((model, tenant, operation.name))
         if known is not None:
             return known
+        base, adapter = self.split(model)
+        if adapter is not None:
+            return self._adapters.planned(self.match(base, tenant, headers, request), operation, adapter, model)
         facts = RequestFacts(request) if self._has_conditions and request is not None else None
         planned = self._planned.get((id(self._match(model, tenant, headers, facts)), operation.name))
         if planned is None:
@@ -193,7 +200,9 @@ class Router:
         if not self._tracks_prefixes or not request.operation.generates:
             return routing_request
         price, tenant, affinity = routing_request.price, routing_request.admission_request.tenant, self._affinity
-        prefix, session = prefix_of(request, tenant), None if named is None else named.key(tenant)
+        _, adapter = self.split(request.model)
+        owner = tenant if adapter is None else f"{tenant}:{adapter}"
+        prefix, session = prefix_of(request, owner), None if named is None else named.key(tenant)
         held: dict[str, int] = {}
         if chars := affinity.held_chars(prefix, tenant):
             per_char = price.prompt_tokens / (prefix[-1][1] or 1)
@@ -274,8 +283,16 @@ class Router:
         return any(option.decide(already_tried, self._rng).is_possible for option in (planned, *planned.fallbacks))
 
     def models_for(self, tenant: str | None) -> tuple[str, ...]:
-        """Return the model names that this tenant may use."""
+        """Return the model names that this tenant may use, without adapters."""
         return self._table.models_for(tenant)
+
+    def adapters_of(self, model: str, tenant: str | None) -> tuple[str, ...]:
+        """Return the adapters that a tenant's requests for a model may name."""
+        return tuple(sorted({name for plan in self.plans_of(model, tenant) for name in plan.planned.adapters()}))
+
+    def split(self, model: str) -> tuple[str, str | None]:
+        """Return a requested name as model and adapter; the latter is None where the policy has the whole name."""
+        return self._adapters.split(model) if ":" in model else (model, None)
 
 
 def _listed(names: Sequence[str]) -> str:

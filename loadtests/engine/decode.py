@@ -9,7 +9,7 @@ from pathlib import Path
 
 from loadtests.clients.completions import complete_tokens
 from loadtests.clients.http_client import Address, clock
-from loadtests.engine.decode_rates import Batch, ReferenceProcess, decode_plain, decode_streamed, warm_prefixes
+from loadtests.engine.decode_rates import Batch, MeasuredProcess, decode_plain, decode_streamed, warm_prefixes
 from loadtests.engine.part import Finding, Prompts, Results, Setting
 from loadtests.engine.repeats import Repeats, Side
 from loadtests.harness.processes import Workbench
@@ -38,7 +38,7 @@ async def measure_bundled(setting: Setting) -> Finding:
     notes = [f"decode: {_COMPARED}", "decode, streamed: while all sequences stream, as a client on these cores sees it"]
     async with Workbench() as bench:
         engine = await start_engine(bench, setting.model, *setting.flags("--max-num-seqs", str(max(_BATCHES))))
-        reference = await ReferenceProcess.start(bench, setting)
+        reference = await MeasuredProcess.transformers(bench, setting)
         for batch in _BATCHES:
             group = prompts.batch(batch, _PROMPT_TOKENS)
             await warm_prefixes(engine.address, group)
@@ -71,7 +71,7 @@ async def measure_shape(setting: Setting) -> Finding:
             name: (await start_engine(bench, checkpoint, *of_engine.flags("--max-num-seqs", "8"), name=name)).address
             for name, of_engine in (("fp32", setting), *((name, replace(setting, quantization=name)) for name in _INT8))
         }
-        reference = await ReferenceProcess.start(bench, setting)
+        reference = await MeasuredProcess.transformers(bench, setting)
         seconds = setting.seconds / (len(_BATCHES) + 0.5)
         found, notes = await _compare_prefill(engines, reference, prompts, seconds / 2)
         for batch in _BATCHES:
@@ -95,7 +95,7 @@ async def _write_shape(bench: Workbench, seed: int) -> Path:
 
 
 async def _compare_shape(
-    engines: Mapping[str, Address], reference: ReferenceProcess, group: Batch, seconds: float
+    engines: Mapping[str, Address], reference: MeasuredProcess, group: Batch, seconds: float
 ) -> tuple[Results, list[str]]:
     batch = len(group)
     for address in engines.values():
@@ -113,7 +113,7 @@ async def _compare_shape(
 
 
 async def _compare_prefill(
-    engines: Mapping[str, Address], reference: ReferenceProcess, prompts: Prompts, seconds: float
+    engines: Mapping[str, Address], reference: MeasuredProcess, prompts: Prompts, seconds: float
 ) -> tuple[Results, list[str]]:
     async def ours(name: str) -> float:
         return (await complete_tokens(engines[name], prompts.of(_PROMPT_TOKENS), 1)).prefill_s
@@ -136,7 +136,7 @@ async def _compare_prefill(
     ]
 
 
-async def _num_tokens(engine: Address, reference: ReferenceProcess, group: Batch, seconds: float) -> int:
+async def _num_tokens(engine: Address, reference: MeasuredProcess, group: Batch, seconds: float) -> int:
     """How many tokens a measurement takes, so that the time holds enough repeats; warms both sides up."""
     started_at = clock()
     await decode_plain(engine, group, _MIN_TOKENS)
@@ -155,5 +155,5 @@ async def _streamed(engine: Address, group: Batch, num_tokens: int) -> float:
     return (await decode_streamed(engine, group, num_tokens)).tokens_per_s
 
 
-async def _reference(reference: ReferenceProcess, group: Batch, num_tokens: int) -> float:
+async def _reference(reference: MeasuredProcess, group: Batch, num_tokens: int) -> float:
     return (await reference.decode(group, num_tokens)).tokens_per_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -67,35 +68,44 @@ async def warm_prefixes(engine: Address, prompts: Batch) -> None:
         await complete_tokens(engine, prompt, 1)
 
 
-class ReferenceProcess:
-    """`transformers` in a process of its own, one question at a time."""
+class MeasuredProcess:
+    """Another engine in a process of its own, one question at a time."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self._num_replies = 0
 
     @classmethod
-    async def start(cls, bench: Workbench, setting: Setting) -> ReferenceProcess:
-        """One that has loaded the model. Raises ProcessFailed."""
+    async def start(
+        cls, bench: Workbench, module: str, arguments: Sequence[str], *, python: str = sys.executable
+    ) -> MeasuredProcess:
+        """Start one and wait until it has loaded the model. Raises ProcessFailed."""
+        found = cls(await bench.start(module.rpartition(".")[2], module, arguments, python=python))
+        await found._reply()
+        return found
+
+    @classmethod
+    async def transformers(cls, bench: Workbench, setting: Setting) -> MeasuredProcess:
+        """Start one of `transformers`. Raises ProcessFailed."""
         arguments = ["--model", str(setting.model), "--threads", str(setting.threads)]
-        reference = cls(await bench.start("reference", "loadtests.engine.reference_decode", arguments))
-        await reference._reply()
-        return reference
+        return await cls.start(bench, "loadtests.engine.reference_decode", arguments)
 
     async def decode(self, prompts: Batch, num_tokens: int) -> Rate:
-        """`generate`, from the choice of the first token to that of the last."""
+        """Measure from the choice of the first token to that of the last."""
         reply = await self._complete(prompts, num_tokens)
         return Rate(num_tokens=(num_tokens - 1) * len(prompts), seconds=_number(reply["decode_s"]))
 
     async def prefill(self, prompts: Batch) -> float:
-        """Seconds of one bare call of the model."""
+        """Return the seconds of the first prompt, or of one bare call of the model for all."""
         return _number((await self._complete(prompts, 1))["prefill_s"])
 
     async def _complete(self, prompts: Batch, num_tokens: int) -> dict[str, object]:
         self._process.write_line(json.dumps({"prompts": prompts, "num_tokens": num_tokens}))
         reply = await self._reply()
         if reply["num_tokens"] != num_tokens:
-            raise ProcessFailed(f"transformers made {reply['num_tokens']} tokens where {num_tokens} were requested")
+            raise ProcessFailed(
+                f"{self._process.name} made {reply['num_tokens']} tokens where {num_tokens} were requested"
+            )
         return reply
 
     async def _reply(self) -> dict[str, object]:

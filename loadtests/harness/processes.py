@@ -26,10 +26,12 @@ class ProcessFailed(RuntimeError):
 class Process:
     """One child process and its output, stored in a file."""
 
-    def __init__(self, name: str, module: str, arguments: Sequence[str], folder: Path) -> None:
+    def __init__(
+        self, name: str, module: str, arguments: Sequence[str], folder: Path, python: str = sys.executable
+    ) -> None:
         self.name = name
         self.output = folder / f"{name}.log"
-        self._argv = [sys.executable, "-m", module, *arguments]
+        self._argv = [python, "-m", module, *arguments]
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -140,9 +142,17 @@ class Workbench:
             await process.stop()
         self._folder.cleanup()
 
-    async def start(self, name: str, module: str, arguments: Sequence[str], cores: set[int] | None = None) -> Process:
-        """Start one more process."""
-        process = Process(name, module, arguments, self.folder)
+    async def start(
+        self,
+        name: str,
+        module: str,
+        arguments: Sequence[str],
+        cores: set[int] | None = None,
+        *,
+        python: str = sys.executable,
+    ) -> Process:
+        """Start one more process, under this Python or another one."""
+        process = Process(name, module, arguments, self.folder, python)
         self._processes.append(process)
         await process.start(cores)
         return process

@@ -23,6 +23,7 @@ START: Final = "make up\n"
 """The block that the product of this module stands for."""
 
 NOT_RUN: Final[Mapping[str, list[str]]] = {
+    "README.md": ["needs a model and a server"],
     "docs/deploy.md": ["needs Docker", "needs a Kubernetes cluster"],
     "docs/extending.md": ["one line of a dictionary"],
     "docs/models.md": ["takes minutes", "needs a GPU"],

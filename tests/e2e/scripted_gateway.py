@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
@@ -12,12 +13,12 @@ from pathlib import Path
 
 from gateway.app.app import Gateway
 from gateway.config.sources import config_of
-from tests.gateway.scripted import Script, ScriptedUpstream
+from tests.gateway.scripted import Script, ScriptedUpstream, Wire, complete
 
 START_TIMEOUT_S = 60.0
 _POLICY = """
 schema_version: 1
-deployments: [{{id: only, url: "unix:{folder}/only.sock", model: tiny}}]
+deployments: [{{id: only, url: "unix:{folder}/only.sock", model: tiny, operations: [chat, completions, embeddings]}}]
 """
 
 
@@ -27,6 +28,42 @@ class Addresses:
 
     url: str
     admin_url: str
+
+
+_TEXT_COMPLETION = {
+    "id": "cmpl-1",
+    "object": "text_completion",
+    "created": 1,
+    "model": "tiny",
+    "choices": [{"index": 0, "text": "hello", "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
+}
+_ANSWERS: dict[str, dict[str, object]] = {
+    "/completions": _TEXT_COMPLETION,
+    "/embeddings": {
+        "object": "list",
+        "data": [{"index": 0, "object": "embedding", "embedding": [0.5, -0.5]}],
+        "model": "tiny",
+        "usage": {"prompt_tokens": 7, "total_tokens": 7},
+    },
+    "/tokenize": {"count": 2, "tokens": [1, 2], "max_model_len": 2048},
+    "/detokenize": {"prompt": "hello"},
+}
+
+
+async def serve_any(wire: Wire) -> None:
+    """Answer each endpoint in its own form."""
+    path = wire.request.line.split(" ")[1]
+    body = next((body for end, body in _ANSWERS.items() if path.endswith(end) and "/chat/" not in path), None)
+    if body is None:
+        await complete(wire)
+    elif not wire.request.json.get("stream"):
+        await wire.answer(json.dumps(body).encode())
+    else:
+        await wire.start_stream()
+        for event in (json.dumps(body).encode(), b"[DONE]"):
+            await wire.event(event)
+        await wire.end()
 
 
 @contextmanager
@@ -82,7 +119,7 @@ async def _serve(
         async with AsyncExitStack() as exits:
             for name in ("small", "large") if is_whole else ("only",):
                 upstream = await exits.enter_async_context(ScriptedUpstream(folder / f"{name}.sock"))
-                upstream.otherwise = script or upstream.otherwise
+                upstream.otherwise = script or serve_any
             gateway = Gateway(config, log_stream=io.BytesIO())
             await gateway.start()
             try:

@@ -5,17 +5,9 @@ from __future__ import annotations
 from engine.cpu.gemm.arithmetic import copy, integers, normalise
 from engine.cpu.gemm.matrix_unit import configure, release
 from engine.cpu.jit.compiler import compiled
-from engine.cpu.jit.intrinsics import fetch_add, load_acquire, relax, sem_init, sem_post, sem_wait
-from engine.cpu.jit.layout import (
-    GENERATION,
-    IS_CLOSED,
-    IS_RUNG,
-    LAYERS_WORK,
-    LOGITS_WORK,
-    NUM_AWAKE,
-    NUM_INSIDE,
-    SEMAPHORE,
-)
+from engine.cpu.jit.counters import change, present_count, sleep, wait_for
+from engine.cpu.jit.intrinsics import fetch_add, futex_wake, load_acquire, relax
+from engine.cpu.jit.layout import GENERATION, IS_CLOSED, LAYERS_WORK, LOGITS_WORK, NUM_AWAKE, NUM_INSIDE
 from engine.cpu.jit.work_queue import PHASE_BYTES
 from engine.cpu.multi_step.further_step import another_round
 from engine.cpu.multi_step.medusa import look_along, run_ahead
@@ -63,84 +55,71 @@ def _norm_sampled(model, step, out):
 
 
 @compiled
-def open_step(work_queue, queue_size, control, bells, num_helpers):
-    """Open the step for helpers, and wake those that do not spin already."""
+def open_step(work_queue, queue_size, control, num_helpers):
+    """Open the step for helpers, and wake as many as are missing."""
     counters = integers(work_queue, queue_size)
     for i in range(queue_size):
         counters[i] = 0
-    # Opened before the wake-up: a helper that wakes on this thread's core would otherwise spin in vain.
+    # Opened before the wake-up: a helper that wakes on this thread's core would otherwise find nothing to do.
     fetch_add(control + GENERATION, 1)
-    if load_acquire(control + NUM_AWAKE) < num_helpers:
-        for bell in integers(bells, num_helpers):
-            _ring(bell)
+    num_missing = num_helpers - load_acquire(control + NUM_AWAKE)
+    if num_missing > 0:
+        futex_wake(control + GENERATION, num_missing)
 
 
 @compiled
-def _ring(bell):
-    """Wake one helper, once."""
-    if load_acquire(bell + IS_RUNG) == 0:
-        fetch_add(bell + IS_RUNG, 1)
-        sem_post(bell + SEMAPHORE)
-
-
-@compiled
-def hang(bell):
-    """Initialize a bell; return whether the system supports it."""
-    return sem_init(bell + SEMAPHORE) == 0
-
-
-@compiled
-def send_home(control, bells, num_helpers):
-    """Wake all helpers for the last time."""
+def send_home(control):
+    """End all helpers."""
     fetch_add(control + IS_CLOSED, 1)
-    for bell in integers(bells, num_helpers):
-        sem_post(bell + SEMAPHORE)
+    change(control + GENERATION, 2)
 
 
 @compiled
-def lead(models, layers, steps, rounds, work_queue, queue_size, control, bells, num_helpers):
+def lead(models, layers, steps, rounds, work_queue, queue_size, control, num_helpers):
     """Execute an open step and those that follow it, with all helpers; return when all is done and they have left."""
     model, step = models[0], steps[0]
     while True:
         _part(model, layers, step, work_queue, 0)
         fetch_add(control + GENERATION, 1)
-        while load_acquire(control + NUM_INSIDE) > 0:
-            relax()
+        wait_for(control + NUM_INSIDE, 0, 0)
         if step.work != LAYERS_WORK or step.num_looking == 0 or not another_round(model, step, rounds[0]):
             return
-        open_step(work_queue, queue_size, control, bells, num_helpers)
+        open_step(work_queue, queue_size, control, num_helpers)
 
 
 @compiled
-def help_out(models, layers, steps, work_queue, control, thread, patience):
-    """Take part in steps as they open, until none has opened for a while."""
-    fetch_add(control + NUM_AWAKE, 1)
+def help_out(models, layers, steps, work_queue, control, thread, seen, patience):
+    """Take part in steps as they open, until none has opened for a while; return the last generation seen."""
     waited = 0
     while waited < patience:
-        generation = load_acquire(control + GENERATION)
-        if generation % 2 == 0:
+        generation = present_count(control + GENERATION)
+        if generation % 2 == 0 or generation == seen:
             waited += 1
             relax()
             continue
         fetch_add(control + NUM_INSIDE, 1)
         # The leader waits for threads inside: a step that is still open here stays valid until this thread leaves.
-        if load_acquire(control + GENERATION) == generation:
+        if present_count(control + GENERATION) == generation:
             _part(models[0], layers, steps[0], work_queue, thread)
             waited = 0
-        fetch_add(control + NUM_INSIDE, -1)
-    fetch_add(control + NUM_AWAKE, -1)
+        seen = generation
+        change(control + NUM_INSIDE, -1)
+    return seen
 
 
 @compiled
-def serve(models, layers, steps, work_queue, control, bell, thread, patience):
-    """Run a helper: sleep until woken, take part, spin for more work for a while, and sleep again.
+def serve(models, layers, steps, work_queue, control, thread, patience):
+    """Run a helper: take part in steps, spin for more work for a while, and sleep until one opens.
 
     The loop runs without the interpreter's lock, because acquiring it takes longer than the work.
     """
+    seen = 0
     while True:
-        if sem_wait(bell + SEMAPHORE) != 0:
-            continue
+        fetch_add(control + NUM_AWAKE, 1)
+        seen = help_out(models, layers, steps, work_queue, control, thread, seen, patience)
+        fetch_add(control + NUM_AWAKE, -1)
+        generation = present_count(control + GENERATION)
         if load_acquire(control + IS_CLOSED) != 0:
             return
-        fetch_add(bell + IS_RUNG, -1)
-        help_out(models, layers, steps, work_queue, control, thread, patience)
+        if generation % 2 == 0 or generation == seen:
+            sleep(control + GENERATION, generation)

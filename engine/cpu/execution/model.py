@@ -57,6 +57,8 @@ class CompiledModel:
         backend: TorchAttention,
         weights: RawWeights,
         kv_dtype: torch.dtype = torch.float32,
+        *,
+        pairs_inputs: bool = False,
     ) -> None:
         """Build the records of the model, and make the backend's pools head-major in `kv_dtype`.
 
@@ -65,6 +67,7 @@ class CompiledModel:
             backend: Attention backend, whose pools are used.
             weights: Unpacked weights of the projections.
             kv_dtype: float32 or bfloat16.
+            pairs_inputs: True to round inputs of products to bfloat16 where the weights are and the processor gains.
 
         Raises:
             NotCompilable: The model has a property that compiled steps do not support.
@@ -74,6 +77,8 @@ class CompiledModel:
         self.decoder = decoder
         self._backend = backend
         self._records = records = ModelRecords(decoder, weights)
+        if pairs_inputs:
+            records.pair_inputs()
         self.shape = records.model
         traits = self.config.traits
         has_plain_logits = traits.logit_softcap is None and traits.logit_divisor is None

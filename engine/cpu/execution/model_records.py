@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.cpu.gemm import pair_tiles
 from engine.cpu.gemm.matrix_unit import is_permitted
 from engine.cpu.gemm.records import RecordMemory
 from engine.cpu.gemm.tiles import LANES
@@ -14,6 +15,10 @@ from engine.models.decoder import Decoder, DecoderLayer
 from engine.models.layers import RMSNorm
 from engine.models.mlp import DenseMLP
 from engine.models.raw_weights import RawWeights
+
+_PROJECTIONS = ("qkv", "output", "gate_up", "down")
+_HALF_BYTES = 2
+"""Size of a weight in bfloat16."""
 
 
 class NotCompilable(ValueError):
@@ -43,13 +48,24 @@ class ModelRecords:
         self.model = np.array([self._shape(decoder)], dtype=MODEL)
         self.norm = self._norm_weight(decoder.norm)
         """Address of the last norm's weight."""
-        in_layers = any(self.layers[name]["rounds"].any() for name in ("qkv", "output", "gate_up", "down"))
+        in_layers = any(self.layers[name]["rounds"].any() for name in _PROJECTIONS)
         self.are_inputs_rounded = in_layers or bool(self.model["head"]["rounds"][0])
         """True if any projection rounds its inputs."""
         # The matrix unit would multiply integer weights as bfloat16 and leave inputs unrounded.
         self.has_unit = is_permitted() and not self.are_inputs_rounded
         if self.has_unit:
             self.layers = np.concatenate([self.layers, self._on_unit(decoder_layers)])
+
+    def pair_inputs(self) -> None:
+        """Round the inputs of all weights in bfloat16 to bfloat16 as well, if the processor multiplies such pairs.
+
+        The matrix unit computes exact float32 at a higher rate, so its processors keep all inputs.
+        """
+        if not pair_tiles.IS_THERE or self.has_unit:
+            return
+        for name in _PROJECTIONS:
+            self.layers[name]["is_paired"] = self.layers[name]["weight_bytes"] == _HALF_BYTES
+        self.model["head"]["is_paired"] = self.model["head"]["weight_bytes"] == _HALF_BYTES
 
     def _on_unit(self, layers: list[DecoderLayer]) -> Any:
         """Return the records of the layers with weights for the matrix unit."""

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import torch
 
 from engine.cpu.gemm.matrix_unit import CUT_BYTES, TILE_ROWS
+from engine.cpu.gemm.pair_tiles import PAIR_BYTES
 from engine.cpu.gemm.rounded_tiles import HEADER_BYTES
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit.work_queue import CHUNK
@@ -29,6 +30,7 @@ class StepMemory:
         self._step = step
         widest = max(config.hidden_size, config.intermediate_size, config.num_heads * config.head_dim)
         of_codes = max(HEADER_BYTES + widest, 4 * widest) if are_inputs_rounded else 0
+        of_codes = max(of_codes, PAIR_BYTES // 2 * widest)
         # The matrix unit reads and writes whole tiles.
         self._num_rows = TOGETHER + TILE_ROWS if has_unit else TOGETHER
         self._codes_size = self._num_rows * max(of_codes, CUT_BYTES * widest if has_unit else 0)

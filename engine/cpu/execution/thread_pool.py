@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.cpu.execution.joint_work import hang, lead, open_step, send_home, serve
-from engine.cpu.jit.layout import BELL_BYTES, CONTROL_BYTES, LAYER, LINE, MODEL, ROUNDS, STEP
+from engine.cpu.execution.joint_work import lead, open_step, send_home, serve
+from engine.cpu.jit.intrinsics import HAS_FUTEX
+from engine.cpu.jit.layout import CONTROL_BYTES, LAYER, LINE, MODEL, ROUNDS, STEP
 
 logger = logging.getLogger(__name__)
 
@@ -31,10 +32,7 @@ class ThreadPool:
         self._rounds = rounds
         self._work_queue = work_queue
         self._control = aligned_integers(CONTROL_BYTES // 8)
-        self._bells: list[npt.NDArray[np.int64]] = []
         self._addresses = (work_queue.ctypes.data, self._control.ctypes.data)
-        self._bell_addresses = np.zeros(0, dtype=np.int64)
-        self._bells_at = self._bell_addresses.ctypes.data
         self._num_helpers = self._num_started = 0
         self._is_closed = False
 
@@ -52,57 +50,46 @@ class ThreadPool:
         """Set the number of threads; helpers start when first needed, and none after `close`."""
         if self._is_closed:
             return
-        while len(self._bells) < num_threads - 1 and self._start():
-            pass
-        self._num_helpers = min(num_threads - 1, len(self._bells))
+        if num_threads > 1 and not HAS_FUTEX:
+            logger.warning("threads cannot sleep until woken on this system: steps are computed on one thread")
+            num_threads = 1
+        while self._num_started < num_threads - 1:
+            self._start()
+        self._num_helpers = num_threads - 1
 
     def run(self) -> None:
         """Execute the step's record and the steps that follow in the same call."""
         work_queue, control = self._addresses
-        helpers = control, self._bells_at, self._num_helpers
-        open_step(work_queue, self._work_queue.size, *helpers)
-        lead(*self._work, self._rounds, work_queue, self._work_queue.size, *helpers)
+        open_step(work_queue, self._work_queue.size, control, self._num_helpers)
+        lead(*self._work, self._rounds, work_queue, self._work_queue.size, control, self._num_helpers)
 
     def close(self) -> None:
         """End the helpers."""
         self._is_closed = True
-        send_home(self._addresses[1], self._bells_at, len(self._bells))
-        self._bells = []
+        send_home(self._addresses[1])
         self._num_helpers = 0
 
-    def _start(self) -> bool:
-        """Start one more helper; return False if the system has no unnamed semaphores."""
-        bell = aligned_integers(BELL_BYTES // 8)
-        if not hang(bell.ctypes.data):
-            logger.warning("the system has no unnamed semaphores: steps are computed on one thread")
-            return False
+    def _start(self) -> None:
+        """Start one more helper."""
         self._num_started += 1
-        arguments = (self._work, self._work_queue, self._control, bell, self._num_started)
+        arguments = (self._work, self._work_queue, self._control, self._num_started)
         threading.Thread(target=_help, args=arguments, name="compiled-step", daemon=True).start()
-        self._bells.append(bell)
-        self._bell_addresses = np.array([known.ctypes.data for known in self._bells], dtype=np.int64)
-        self._bells_at = self._bell_addresses.ctypes.data
-        return True
 
 
 def prepare() -> None:
     """Compile everything, or read it from the cache; takes seconds the first time on a machine."""
     nothing = np.zeros(1, dtype=MODEL), np.zeros(0, dtype=LAYER), np.zeros(1, dtype=STEP)
-    work_queue, control, bell = (aligned_integers(size // 8) for size in (LINE, CONTROL_BYTES, BELL_BYTES))
-    at, bells = control.ctypes.data, np.array([bell.ctypes.data])
-    rounds = np.zeros(1, dtype=ROUNDS)
-    open_step(work_queue.ctypes.data, work_queue.size, at, bells.ctypes.data, 0)
-    lead(*nothing, rounds, work_queue.ctypes.data, work_queue.size, at, bells.ctypes.data, 0)
-    hang(bell.ctypes.data)
-    send_home(at, bells.ctypes.data, 1)
-    _help(nothing, work_queue, control, bell, 1)
+    work_queue, control = aligned_integers(LINE // 8), aligned_integers(CONTROL_BYTES // 8)
+    at, rounds = control.ctypes.data, np.zeros(1, dtype=ROUNDS)
+    open_step(work_queue.ctypes.data, work_queue.size, at, 0)
+    lead(*nothing, rounds, work_queue.ctypes.data, work_queue.size, at, 0)
+    send_home(at)
+    _help(nothing, work_queue, control, 1)
 
 
-def _help(
-    work: tuple[Records, Records, Records], work_queue: Records, control: Records, bell: Records, thread: int
-) -> None:
+def _help(work: tuple[Records, Records, Records], work_queue: Records, control: Records, thread: int) -> None:
     """Run a helper's thread; its arguments keep all shared memory alive."""
-    serve(*work, work_queue.ctypes.data, control.ctypes.data, bell.ctypes.data, thread, _PATIENCE)
+    serve(*work, work_queue.ctypes.data, control.ctypes.data, thread, _PATIENCE)
 
 
 def aligned_integers(count: int) -> npt.NDArray[np.int64]:

@@ -14,11 +14,21 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from engine.cpu.gemm.tiles import FLOAT_BYTES, LANES, Tile
+from engine.cpu.jit.intrinsics import emit_prefetch
 
 TOGETHER = 4
 """Number of inputs whose products with one output's int8 weights an instruction adds."""
 _BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 WeightKind = Literal["float32", "bfloat16", "int8"]
+_BYTES_AHEAD = 1024
+"""Distance in bytes by which weights are prefetched: products of that many last about as long as a read from memory."""
+_ROWS_AHEAD = 3
+"""Number of rows from which weights are prefetched; with fewer, the loop is short enough for many reads at once."""
+
+
+def are_prefetched(num_rows: int) -> bool:
+    """Return whether a tile of so many rows prefetches its weights."""
+    return num_rows >= _ROWS_AHEAD
 
 
 class Registers(NamedTuple):
@@ -55,19 +65,33 @@ class ProductOperands(Tile):
         """Return the sum of two totals."""
         raise NotImplementedError
 
+    def prefetch(self, addresses: Sequence[Any]) -> None:
+        """Emit the prefetch of what lies a little behind the addresses."""
+        for address in addresses:
+            emit_prefetch(self._builder, self._builder.add(address, ir.Constant(address.type, _BYTES_AHEAD)))
+
 
 class FloatOperands(ProductOperands):
     """Factors in float32, bfloat16 or int8, accumulated in float32, two inputs a pass."""
 
     num_inputs = 2
 
-    def __init__(self, builder: Any, kind: WeightKind, factors: Any, step_bytes: Any, vector_bytes: Any) -> None:
+    def __init__(
+        self,
+        builder: Any,
+        kind: WeightKind,
+        factors: Any,
+        step_bytes: Any,
+        vector_bytes: Any,
+        *,
+        is_prefetched: bool = False,
+    ) -> None:
         """Take factors at an address, `step_bytes` to the next input's and `vector_bytes` to the next vector.
 
         Those in bfloat16 are interleaved in pairs of two inputs, `2 * step_bytes` before the next pair.
         """
         super().__init__(builder)
-        self._kind, self._factors = kind, factors
+        self._kind, self._factors, self._is_prefetched = kind, factors, is_prefetched
         self._step_bytes, self._vector_bytes = step_bytes, vector_bytes
         self.zero = self._zero()
 
@@ -75,7 +99,10 @@ class FloatOperands(ProductOperands):
         """Yield the first inputs' factors, then the second ones'."""
         builder = self._builder
         first = builder.add(self._factors, builder.mul(place, self._step_bytes))
-        pairs = [self._pair(address) for address in self._addresses(first, self._vector_bytes, num_vectors)]
+        addresses = self._addresses(first, self._vector_bytes, num_vectors)
+        if self._is_prefetched:
+            self.prefetch(addresses)
+        pairs = [self._pair(address) for address in addresses]
         for part in range(2):
             yield self._bytes(builder.add(place, ir.Constant(place.type, part))), [pair[part] for pair in pairs]
 

@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from engine.cpu.gemm.micro_kernel import FloatOperands, MicroKernel, Registers, WeightKind
+from engine.cpu.gemm.micro_kernel import FloatOperands, MicroKernel, Registers, WeightKind, are_prefetched
 from engine.cpu.gemm.tiles import FLOAT_BYTES, LANES
 from engine.cpu.jit.intrinsics import intrinsic
 
@@ -53,16 +53,15 @@ def _product_tile(
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             size, factors, step, vector, inputs, input_bytes, count, out, out_bytes, num_rows, num_outputs = arguments
             kernel = MicroKernel(builder, num_vectors, registers, is_cut=is_cut)
+            are_weights = "int8" in kinds  # keys lie in blocks, which the caller prefetches
 
             def build(kind: WeightKind) -> None:
-                operands = FloatOperands(builder, kind, factors, step, vector)
-                kernel.build(
-                    num_rows,
-                    (inputs, input_bytes),
-                    (out, out_bytes),
-                    lambda rows, targets: kernel.summed(operands, rows, count, [operands.zero] * len(targets)),
-                    num_outputs,
-                )
+                def totals_of(rows: list[Any], targets: list[Any]) -> list[Any]:
+                    is_prefetched = are_weights and are_prefetched(len(rows))
+                    operands = FloatOperands(builder, kind, factors, step, vector, is_prefetched=is_prefetched)
+                    return kernel.summed(operands, rows, count, [operands.zero] * len(targets))
+
+                kernel.build(num_rows, (inputs, input_bytes), (out, out_bytes), totals_of, num_outputs)
 
             kernel.build_each_kind(size, kinds, build)
             return context.get_dummy_value()

@@ -13,6 +13,7 @@ from engine.cpu.gemm.matrix_unit import (
     unit_product_2_1,
     unit_product_2_2,
 )
+from engine.cpu.gemm.pair_tiles import PAIR_BYTES, multiply_pairs, round_to_pairs
 from engine.cpu.gemm.rounded_tiles import (
     HEADER_BYTES,
     ROUNDED,
@@ -31,13 +32,15 @@ _MOST_ROWS = ROUNDED.most_rows
 @compiled
 def prepared(projection, inputs, num_rows, room):
     """Return the address of input rows for `project`: the original, or rows in `room` that are rounded or cut."""
-    if projection.rounds == 0 and projection.halves == 0:
+    if projection.rounds == 0 and projection.halves == 0 and projection.is_paired == 0:
         return inputs
     size, num_bytes = projection.num_inputs, prepared_bytes(projection)
     for row in range(num_rows):
         source, target = inputs + 4 * row * size, room + row * num_bytes
         if projection.halves != 0:
             cut_row(source, size, target)
+        elif projection.is_paired != 0:
+            round_to_pairs(source, size, target)
         elif projection.offsets != 0:
             round_to_codes(source, size, target)
         else:
@@ -51,6 +54,8 @@ def prepared_bytes(projection):
     size = projection.num_inputs
     if projection.halves != 0:
         return CUT_BYTES * size
+    if projection.is_paired != 0:
+        return PAIR_BYTES // 2 * size
     return HEADER_BYTES + size if projection.offsets != 0 else 4 * size
 
 
@@ -66,6 +71,8 @@ def project(projection, first, num_outputs, inputs, num_rows, out, out_stride):
         size, packed, num_bytes = projection.num_inputs, projection.packed, projection.weight_bytes
         if projection.halves != 0:
             _multiply_on_unit(projection.halves, size, first, num_outputs, inputs, num_rows, out, out_stride)
+        elif projection.is_paired != 0:
+            multiply_pairs(packed, first, num_outputs, inputs, num_rows, size, out, out_stride)
         else:
             multiply(packed, num_bytes, first, num_outputs, inputs, num_rows, size, out, out_stride)
         if projection.scales != 0:

@@ -34,7 +34,7 @@ class RecordMemory:
         weight = retained.weight.bfloat16() if retained.fits_bfloat16() else retained.weight
         scales, bias = (0 if found is None else self.address(found) for found in (retained.scales, retained.bias))
         at = self.address(self._pages.copy(packed(weight)))
-        return at, 0, weight.itemsize, scales, bias, int(retained.rounds_inputs), 0, num_inputs, num_outputs
+        return at, 0, weight.itemsize, scales, bias, int(retained.rounds_inputs), 0, num_inputs, num_outputs, 0
 
     def halves(self, retained: RawWeight, packed_at: int) -> int:
         """Return the address of weights as the matrix unit reads them; 0 if it cannot compute the projection.
@@ -60,7 +60,7 @@ class RecordMemory:
         scales, starts = (self.address(numbers.contiguous()) for numbers in padded)
         bias = 0 if retained.bias is None else self.address(retained.bias)
         at = self.address(self._pages.copy(_in_groups(retained.weight, TOGETHER)))
-        return at, 0, retained.weight.itemsize, scales, bias, 1, starts, num_inputs, num_outputs
+        return at, 0, retained.weight.itemsize, scales, bias, 1, starts, num_inputs, num_outputs, 0
 
     def clear(self) -> None:
         """Release all memory."""

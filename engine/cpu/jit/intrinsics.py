@@ -1,8 +1,9 @@
-"""Intrinsics that Numba lacks: memory by address, bits of numbers, atomics and semaphores."""
+"""Intrinsics that Numba lacks: memory by address, bits of numbers, atomics and sleep."""
 
 from __future__ import annotations
 
 import platform
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,16 @@ from numba.core import cgutils
 from numba.extending import intrinsic as _numba_intrinsic
 
 intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = _numba_intrinsic
-_IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
+_MACHINE = platform.machine().lower()
+_IS_X86 = _MACHINE in ("x86_64", "amd64")
+_FUTEX_CALLS = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
+"""Numbers of Linux's system call by machine."""
+HAS_FUTEX = sys.platform == "linux" and _MACHINE in _FUTEX_CALLS
+"""True if threads can sleep until another one wakes them at an address."""
+_SECOND_LEVEL = 2
+"""LLVM's locality of prefetches into the second-level cache."""
+_FUTEX_WAIT, _FUTEX_WAKE = 128, 129
+"""Operations among the threads of one process."""
 
 
 @intrinsic
@@ -89,52 +99,51 @@ def prefetch(typing_context: Any, address: Any) -> Any:
     """Prefetch the cache line at an address into the second-level cache."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        number = ir.IntType(32)
-        pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-        kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [pointer, *(ir.Constant(number, value) for value in (0, 2, 1))])
+        emit_prefetch(builder, arguments[0], _SECOND_LEVEL)
         return context.get_dummy_value()
 
     return types.void(types.intp), generate
 
 
-@intrinsic
-def sem_init(typing_context: Any, address: Any) -> Any:
-    """Initialize a semaphore of 32 bytes at an address with 0, for this process; return 0 on success."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _call_semaphore(builder, "sem_init", arguments[0], 0, 0)
-
-    return types.int32(types.intp), generate
-
-
-@intrinsic
-def sem_post(typing_context: Any, address: Any) -> Any:
-    """Post the semaphore: wake one waiting thread, or the next to wait."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _call_semaphore(builder, "sem_post", arguments[0])
-
-    return types.int32(types.intp), generate
+def emit_prefetch(builder: Any, address: Any, locality: int = 3) -> None:
+    """Emit the prefetch of the cache line at an address, by default into the first-level cache."""
+    number = ir.IntType(32)
+    pointer = builder.inttoptr(address, ir.IntType(8).as_pointer())
+    kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    builder.call(function, [pointer, *(ir.Constant(number, value) for value in (0, locality, 1))])
 
 
 @intrinsic
-def sem_wait(typing_context: Any, address: Any) -> Any:
-    """Wait for the semaphore; return 0, or another number if a signal ended the wait."""
+def futex_wait(typing_context: Any, address: Any, seen: Any) -> Any:
+    """Sleep until the thread is woken at this address, unless the int32 there is not the one that was seen."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _call_semaphore(builder, "sem_wait", arguments[0])
+        return _call_futex(context, builder, arguments[0], _FUTEX_WAIT, arguments[1])
 
-    return types.int32(types.intp), generate
+    return types.void(types.intp, types.int64), generate
 
 
-def _call_semaphore(builder: Any, name: str, address: Any, *values: int) -> Any:
-    """Call a POSIX function of the C library."""
-    number, anything = ir.IntType(32), ir.IntType(8).as_pointer()
-    kind = ir.FunctionType(number, [anything, *(number for _ in values)])
-    function = cgutils.get_or_insert_function(builder.module, kind, name)
-    return builder.call(function, [builder.inttoptr(address, anything), *(ir.Constant(number, one) for one in values)])
+@intrinsic
+def futex_wake(typing_context: Any, address: Any, most: Any) -> Any:
+    """Wake up to `most` threads that sleep at this address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _call_futex(context, builder, arguments[0], _FUTEX_WAKE, arguments[1])
+
+    return types.void(types.intp, types.int64), generate
+
+
+def _call_futex(context: Any, builder: Any, address: Any, operation: int, value: Any) -> Any:
+    """Call Linux's futex without a timeout, through the C library."""
+    if HAS_FUTEX:
+        wide = ir.IntType(64)
+        kind = ir.FunctionType(wide, [wide], var_arg=True)
+        function = cgutils.get_or_insert_function(builder.module, kind, "syscall")
+        numbers = (ir.Constant(wide, number) for number in (_FUTEX_CALLS[_MACHINE], operation, 0))
+        call, operation_number, no_timeout = numbers
+        builder.call(function, [call, address, operation_number, value, no_timeout])
+    return context.get_dummy_value()
 
 
 @intrinsic

@@ -18,6 +18,7 @@ PROJECTION = np.dtype(
         ("offsets", np.int64),
         ("num_inputs", np.int64),
         ("num_outputs", np.int64),
+        ("is_paired", np.int64),
     ],
     align=True,
 )
@@ -27,7 +28,8 @@ PROJECTION = np.dtype(
 outputs, one for each input, padded with zeros; in bfloat16 two inputs are interleaved in pairs. If `halves` is not 0,
 the matrix unit computes the products, with weights that lie there as bfloat16 in pairs. `rounds` is not 0 if inputs are
 rounded to int8 first. If `offsets`, int32, is not 0, products are computed on int8 codes: weights then lie in groups of
-four inputs, and offsets and scales are padded with zeros too.
+four inputs, and offsets and scales are padded with zeros too. If `is_paired` is not 0, inputs are rounded to bfloat16,
+as the weights are, and multiplied in pairs.
 """
 
 AHEAD = np.dtype(
@@ -246,7 +248,3 @@ first kind of the heads' predictions (`head_kind`), and buffers for one step's t
 GENERATION, NUM_INSIDE, NUM_AWAKE, IS_CLOSED = 0, LINE, 2 * LINE, 3 * LINE
 """Offsets in a pool's control memory: generation (odd: open), threads inside, threads awake, closed flag."""
 CONTROL_BYTES = 4 * LINE
-
-IS_RUNG, SEMAPHORE = 0, 8
-"""Offsets in a helper's bell: count of unheard rings, semaphore."""
-BELL_BYTES = LINE

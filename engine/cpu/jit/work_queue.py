@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from engine.cpu.jit.compiler import compiled
-from engine.cpu.jit.intrinsics import fetch_add, load_acquire, relax
+from engine.cpu.jit.counters import change, wait_for
+from engine.cpu.jit.intrinsics import fetch_add
 from engine.cpu.jit.layout import LINE
 
 PHASE_BYTES = 2 * LINE
@@ -22,14 +23,13 @@ def take(phase):
 @compiled
 def finish(phase):
     """Count a chunk as done."""
-    fetch_add(phase + _DONE, 1)
+    change(phase + _DONE, 1)
 
 
 @compiled
 def wait(phase, num_chunks):
-    """Spin until all chunks are done."""
-    while load_acquire(phase + _DONE) < num_chunks:
-        relax()
+    """Wait until all chunks are done."""
+    wait_for(phase + _DONE, num_chunks, num_chunks)
 
 
 @compiled

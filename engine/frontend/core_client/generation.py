@@ -36,8 +36,12 @@ class EnginePrompt:
     """Time of receipt on the front's monotonic clock."""
     tokenize_s: float
     grammar: Grammar | None = None
+    may_reason: bool = False
+    """True if the model's output may have reasoning, whose tokens the usage counts apart."""
     is_patient: bool = False
     """True if the client needs no token before the last one."""
+    adapter: str | None = None
+    """Adapter that computes the answer; None: the base model alone."""
 
     @property
     def num_tokens(self) -> int:
@@ -115,6 +119,7 @@ class Generation:
             deadline_s=left_s,
             grammar=None if self.prompt.grammar is None else self.prompt.grammar.source,
             is_patient=self.prompt.is_patient,
+            adapter=self.prompt.adapter,
         )
 
     def __exit__(

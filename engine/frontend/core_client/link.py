@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from engine.frontend.core_client.adapters import AdapterDirectory
 from engine.frontend.core_client.mailbox import Mailbox
 from engine.frontend.core_client.queue_guard import QueueGuard, QueueLimits
 from engine.frontend.request.errors import ApiError, core_failed, overloaded_error
@@ -22,6 +23,7 @@ from engine.protocol import (
     FrameSplitter,
     Lane,
     Load,
+    LoadAdapter,
     Phase,
     Ready,
     SamplingParams,
@@ -29,6 +31,7 @@ from engine.protocol import (
     Shutdown,
     StepReport,
     ToFront,
+    UnloadAdapter,
     decode_to_front,
     encode_frame,
 )
@@ -113,6 +116,7 @@ class CoreLink:
         self.num_blocks = 0
         """Number of KV blocks of the last core that was ready."""
         self._lost_at: float | None = None
+        self.adapters = AdapterDirectory(self._send_order)
 
     @property
     def num_open(self) -> int:
@@ -130,6 +134,7 @@ class CoreLink:
         deadline_s: float | None,
         grammar: str | None = None,
         is_patient: bool = False,
+        adapter: str | None = None,
     ) -> list[int]:
         """Start one sequence for each of `params`.
 
@@ -159,9 +164,10 @@ class CoreLink:
                 deadline_s=deadline_s,
                 grammar=grammar,
                 is_patient=is_patient,
+                adapter=adapter,
             )
             self._transport.write(encode_frame(frame))
-            self._guard.sent(prompt_token_ids, cache_salt)
+            self._guard.sent(prompt_token_ids, cache_salt, adapter)
         return seq_ids
 
     def abort(self, seq_ids: Iterable[int]) -> None:
@@ -203,6 +209,12 @@ class CoreLink:
         for changed in self._watchers:
             changed.set()
 
+    def _send_order(self, order: LoadAdapter | UnloadAdapter) -> None:
+        """Send a change of adapters. Raises ApiError (503) if the core is not ready."""
+        if self.ready is None or self._transport is None:
+            raise overloaded_error(f"The engine is not ready (core {self.state}).", reason="overload")
+        self._transport.write(encode_frame(order))
+
     def _send_abort(self, seq_ids: list[int]) -> None:
         if seq_ids and self._transport is not None:
             self._transport.write(encode_frame(Abort(seq_ids=seq_ids)))
@@ -238,6 +250,7 @@ class CoreLink:
         self._ended_here.clear()
         for mailbox in mailboxes:
             mailbox.fail(core_failed("The model process stopped before it finished this request. Try again."))
+        self.adapters.core_lost()
         self._observer.core_lost(self.counters)
         self.counters = Counters()
         self.load = IDLE_LOAD
@@ -252,6 +265,7 @@ class CoreLink:
             self.ready = message
             self.num_blocks = message.num_blocks
             self.load = _unused(message)
+            self.adapters.core_ready(message.adapters)
             self._recovered()
             if self.state != "stopped":
                 self._set_state("ready")
@@ -285,6 +299,10 @@ class CoreLink:
                 self._observer.aborted(state, seconds)
         for output in report.outputs:
             self._deliver(output)
+        for change in report.adapters:
+            self.adapters.reported(change)
+        if report.adapters:
+            self.wake_watchers()
 
     def _deliver(self, output: SeqOutput) -> None:
         if output.finish_reason is None:

@@ -175,6 +175,7 @@ class _CoreCollector(Collector):
                 self._link.ready is not None and self._link.ready.speculates,
             ),
             ("ready", "1 when requests are served.", self._link.state == "ready"),
+            ("lora_adapters", "Adapters that requests may name.", len(self._link.adapters.names)),
         )
         for name, text, value in gauges:
             yield GaugeMetricFamily(f"engine_{name}", text, float(value))
@@ -188,6 +189,7 @@ class _CoreCollector(Collector):
             ("speculation_accepted_tokens", "Drafted tokens that were right.", totals.accepted_tokens),
             ("preemptions", "Sequences preempted and recomputed.", totals.preemptions),
             ("steps", "Steps of the core.", totals.steps),
+            ("lora_steps", "Steps in which torch computed sequences with adapters.", totals.adapter_steps),
         )
         for name, text, value in counters:
             yield CounterMetricFamily(f"engine_{name}", text, float(value))

@@ -31,20 +31,20 @@ class QueueGuard:
     def __init__(self, limits: QueueLimits) -> None:
         self._limits = limits
         self._num_tokens_since = 0
-        self._heads_since: set[tuple[bytes, tuple[int, ...]]] = set()
+        self._heads_since: set[tuple[bytes, str | None, tuple[int, ...]]] = set()
 
     def reported(self) -> None:
         """Reset the tokens sent since the last load, because a new load has arrived."""
         self._num_tokens_since = 0
         self._heads_since.clear()
 
-    def sent(self, prompt_token_ids: list[int], cache_salt: bytes) -> None:
+    def sent(self, prompt_token_ids: list[int], cache_salt: bytes, adapter: str | None = None) -> None:
         """Count the prompt of a sequence that no reported load includes yet.
 
         Of prompts that begin alike only the first counts, because the prefix cache will hold most of the others.
         The core's next load has the exact number.
         """
-        head = (cache_salt, tuple(prompt_token_ids[:_HEAD_TOKENS]))
+        head = (cache_salt, adapter, tuple(prompt_token_ids[:_HEAD_TOKENS]))
         if head not in self._heads_since:
             self._heads_since.add(head)
             self._num_tokens_since += len(prompt_token_ids)

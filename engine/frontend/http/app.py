@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from engine.frontend.core_client.mailbox import RequestAbandoned
+from engine.frontend.http.adapters import AdapterAdmin
 from engine.frontend.http.completions import Completions
 from engine.frontend.http.health import EngineProbes
 from engine.frontend.http.nearest import likeliest_route, printable_path
@@ -45,7 +46,9 @@ _CLOSE: Final = {"connection": "close"}
 class EngineApp:
     """One instance serves all connections."""
 
-    def __init__(self, completions: Completions, probes: EngineProbes, tokenization: Tokenization) -> None:
+    def __init__(
+        self, completions: Completions, probes: EngineProbes, tokenization: Tokenization, adapters: AdapterAdmin
+    ) -> None:
         self._completions: dict[str, Handler] = {
             "/v1/chat/completions": completions.chat,
             "/v1/completions": completions.complete,
@@ -54,6 +57,7 @@ class EngineApp:
             routes=[
                 *(Route(path, _never, methods=["POST"]) for path in self._completions),
                 *tokenization.routes(),
+                *adapters.routes(),
                 *probes.routes(),
             ],
             exception_handlers={

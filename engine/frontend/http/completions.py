@@ -108,7 +108,7 @@ class Completions:
         return AnswerIdentity(
             id=prefix + secrets.token_hex(16),
             created=int(self._unix_time()),
-            model=self._service.config.model_name,
+            model=request.model,
             include_usage=request.include_usage,
             token_bytes=self._service.tokenizer.display_bytes,
         )

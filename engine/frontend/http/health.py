@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from engine.frontend.core_client.service import EngineService
 from engine.frontend.request.asgi import EVENT_STREAM
-from engine.frontend.request.errors import ApiError
+from engine.frontend.request.unserved import adapted_name, adapter_of
 from engine.protocol import Ready
 
 LOAD_PERIOD_S = 0.1
@@ -62,16 +62,17 @@ class EngineProbes:
         return _json({"version": self._version})
 
     async def models(self, request: Request) -> Response:
-        """Return the list of the one model."""
-        return _json({"object": "list", "data": [self._model()]})
+        """Return the list of the model and its adapters."""
+        names = [None, *self._service.link.adapters.names]
+        return _json({"object": "list", "data": [self._model(name) for name in names]})
 
     async def model(self, request: Request) -> Response:
-        """Return the one model. Raises ApiError (404)."""
+        """Return the model, alone or with an adapter. Raises ApiError (404)."""
         model_id = request.path_params["model"]
-        if model_id != self._service.config.model_name:
-            message = f"The model {model_id[:128]!r} does not exist here."
-            raise ApiError(404, message, param="model", code="model_not_found")
-        return _json(self._model())
+        adapter = adapter_of(model_id, self._service.config)
+        if adapter is not None:
+            self._service.link.adapters.check(adapter, model_id)
+        return _json(self._model(adapter))
 
     async def metrics(self, request: Request) -> Response:
         """Return all metrics in Prometheus's text format."""
@@ -106,6 +107,7 @@ class EngineProbes:
             "max_num_batched_tokens": 0 if ready is None else ready.max_num_batched_tokens,
             "device": "" if ready is None else ready.device,
             "num_threads": 0 if ready is None else ready.num_threads,
+            "adapters": self._service.link.adapters.names,
             **msgspec.structs.asdict(self._service.link.load),
         }
 
@@ -119,14 +121,20 @@ class EngineProbes:
             state["failure"] = link.failure
         return state
 
-    def _model(self) -> dict[str, Any]:
-        ready = self._service.link.ready
+    def _model(self, adapter: str | None = None) -> dict[str, Any]:
+        ready, config, text = self._service.link.ready, self._service.config, self._service.text
+        parent = {} if adapter is None else {"parent": config.model_name}
         return {
-            "id": self._service.config.model_name,
+            "id": config.model_name if adapter is None else adapted_name(adapter, config),
+            **parent,
             "object": "model",
             "created": self._created,
             "owned_by": "penstock",
             "max_model_len": None if ready is None else ready.max_model_len,
+            "tool_format": None if text.tool_format is None else text.tool_format.family,
+            "reasoning_format": text.reasoning.family
+            if text.reasoning is not None and text.reasoning.is_apart
+            else None,
         }
 
 

@@ -10,10 +10,10 @@ from msgspec import Meta
 from engine.config import FrontConfig
 from engine.frontend.fields.faults import FieldRefusal, surplus_field
 from engine.frontend.request.absent import without_absent
-from engine.frontend.request.errors import ApiError, invalid_value, unsupported
+from engine.frontend.request.errors import invalid_value, unsupported
 from engine.frontend.request.requests import ChatBody, parse_chat
 from engine.frontend.request.strict_json import parse_object
-from engine.frontend.request.unserved import refuse_privileged
+from engine.frontend.request.unserved import adapter_of, refuse_privileged
 
 _TOKENIZE_FIELDS: Final = ("prompt", "add_special_tokens", "return_token_strs")
 _CONVERSATION_FIELDS: Final = frozenset({"messages", "tools", "chat_template_kwargs"})
@@ -96,9 +96,8 @@ def _document(body: bytes, config: FrontConfig) -> dict[str, Any]:
     model = document.get("model")
     if model is not None and not isinstance(model, str):
         raise invalid_value("model", "`model` must be a string.")
-    if model is not None and model != config.model_name:
-        message = f"The model {model[:128]!r} does not exist here; this engine serves {config.model_name!r}."
-        raise ApiError(404, message, param="model", code="model_not_found")
+    if model is not None:
+        adapter_of(model, config)
     return document
 
 

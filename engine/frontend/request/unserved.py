@@ -1,16 +1,41 @@
-"""Fields and parts that this engine may not ignore, because the answer would mean something else without them."""
+"""Models that this engine does not serve, and fields that it may not ignore because they would change the answer."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+from engine.config import FrontConfig
 from engine.frontend.fields.faults import privileged_field, unserved_field, unserved_kind
 from engine.frontend.fields.table import KNOWN_FIELDS, PRIVILEGED
-from engine.frontend.request.errors import unsupported
+from engine.frontend.request.errors import ApiError, unsupported
 
 _UNSERVED: Final = frozenset(
     path for path, row in KNOWN_FIELDS.items() if row.engine == "refuses" and path.isidentifier()
 )
+
+
+def adapter_of(model: str, config: FrontConfig) -> str | None:
+    """Return the adapter that a model name asks for; None for the base model.
+
+    Raises:
+        ApiError: The name is another model's (404).
+    """
+    if model == config.model_name:
+        return None
+    adapter = model.removeprefix(f"{config.model_name}:")
+    if not adapter or adapter == model:
+        raise ApiError(
+            404,
+            f"The model {model[:128]!r} does not exist here; this engine serves {config.model_name!r}.",
+            param="model",
+            code="model_not_found",
+        )
+    return adapter
+
+
+def adapted_name(adapter: str, config: FrontConfig) -> str:
+    """Return the model name that asks for an adapter."""
+    return f"{config.model_name}:{adapter}"
 
 
 def refuse_unserved(document: dict[str, Any]) -> None:

@@ -8,11 +8,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import tokenizers
 
-from engine.config import EngineConfigError
-from engine.frontend.text.chat_template import Segment, read_json, special_tokens
+from engine.config import MAX_TOKENIZER_MERGES, EngineConfigError
+from engine.frontend.text.chat_template import read_json, special_tokens
+from engine.frontend.text.placeholders import Segment
 from engine.frontend.text.token_bytes import vocabulary_codec
+
+_MAX_FILE_BYTES = 128 << 20
+"""Largest tokenizer.json that is read; the largest published ones have 35 MB."""
+
+
+class _Merges(msgspec.Struct):
+    merges: list[msgspec.Raw] = []
+
+
+class _MergesFile(msgspec.Struct):
+    model: _Merges | None = None
 
 
 class Tokenizer:
@@ -133,6 +146,7 @@ def load_tokenizer(model_dir: Path) -> Tokenizer:
     path = model_dir / "tokenizer.json"
     if not path.is_file():
         raise EngineConfigError(f"{path}: no such file; the engine needs a fast tokenizer in this format")
+    _check_size(path)
     spec = read_json(path)
     _check_added_tokens(path, spec.get("added_tokens"))
     named = special_tokens(read_json(model_dir / "tokenizer_config.json"))
@@ -144,6 +158,20 @@ def load_tokenizer(model_dir: Path) -> Tokenizer:
     if eos is not None:
         stop_ids.add(eos)
     return Tokenizer(spec, stop_token_ids=stop_ids, special_texts=named.values())
+
+
+def _check_size(path: Path) -> None:
+    """Raise EngineConfigError for a file that would take minutes and gigabytes; nothing is parsed but its outline."""
+    size = path.stat().st_size
+    if size > _MAX_FILE_BYTES:
+        raise EngineConfigError(f"{path}: has {size} bytes; at most {_MAX_FILE_BYTES} are read")
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_MergesFile)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return  # the full reader says what is wrong
+    num_merges = 0 if found.model is None else len(found.model.merges)
+    if num_merges > MAX_TOKENIZER_MERGES:
+        raise EngineConfigError(f"{path}: has {num_merges} merges; at most {MAX_TOKENIZER_MERGES} are read")
 
 
 def _check_added_tokens(path: Path, added: Any) -> None:

@@ -1,1 +1,1 @@
-"""Checkpoint configuration and files: parsing of `config.json` and access to safetensors."""
+"""Checkpoint configuration and files: parsing of `config.json` and access to weights."""

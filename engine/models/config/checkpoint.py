@@ -1,11 +1,11 @@
-"""Reader of a safetensors checkpoint, in one file or many, that accounts for every tensor."""
+"""Reader of a checkpoint, safetensors or GGUF, in one file or many, that accounts for every tensor."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -14,9 +14,14 @@ from engine.config import EngineConfigError
 from engine.models.config.config import read_json_object
 from engine.models.config.config_reader import ModelConfigError
 from engine.models.config.text_part import text_name
+from engine.models.gguf.blocks import BlockValues
+from engine.models.gguf.tensors import GgufTensors
 
 _SINGLE_FILE = "model.safetensors"
 _INDEX_FILE = "model.safetensors.index.json"
+_LENGTH_BYTES = 8
+_MAX_HEADER_BYTES = 32 << 20
+"""Largest header of a safetensors file that is read; 100,000 tensors take about 13 MB."""
 _MAX_NAMES_SHOWN = 5
 _MAX_NAME_SHOWN = 128
 """Maximum length of a name in a message, in characters."""
@@ -28,36 +33,109 @@ class CheckpointError(EngineConfigError):
     """Missing, surplus, broken or misshapen weights in a checkpoint; the message names them."""
 
 
+class TensorSource(Protocol):
+    """Tensors of one format in the files of a model folder."""
+
+    def names(self) -> Iterable[tuple[str, str]]:
+        """Return the name of each tensor with the name of its file."""
+        ...
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor."""
+        ...
+
+    def read(self, name: str) -> torch.Tensor:
+        """Return a tensor, memory-mapped if it is stored as numbers."""
+        ...
+
+    def read_into(self, name: str, out: torch.Tensor) -> None:
+        """Write a tensor to `out` of its shape, of any floating dtype and device."""
+        ...
+
+    def has_blocks(self, name: str) -> bool:
+        """Return whether the tensor is a matrix in quantized blocks."""
+        ...
+
+    def blocks(self, name: str) -> BlockValues | None:
+        """Return the codes and scales of a matrix in quantized blocks; None for other tensors."""
+        ...
+
+
+def open_tensors(model_dir: Path) -> TensorSource:
+    """Return the tensors of a model folder in the format that its files have.
+
+    Raises:
+        EngineConfigError: The folder has no weights, or a file is damaged.
+    """
+    files = sorted(model_dir.glob("*.gguf"))
+    return GgufTensors(files) if files else SafetensorsFiles(model_dir)
+
+
+class SafetensorsFiles:
+    """Memory-mapped tensors of the safetensors files of a folder."""
+
+    def __init__(self, model_dir: Path) -> None:
+        """Open the files. Raises CheckpointError."""
+        self._files: dict[str, Any] = {name: _open(path) for name, path in _find_files(model_dir).items()}
+        self._owners: dict[str, Any] = {}
+
+    def names(self) -> Iterable[tuple[str, str]]:
+        """Return the name of each tensor with the name of its file."""
+        for file_name, file in self._files.items():
+            for name in file.keys():  # noqa: SIM118 - a safetensors handle is not a mapping
+                self._owners[name] = file
+                yield name, file_name
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor; only the file's header is read."""
+        return tuple(self._owners[name].get_slice(name).get_shape())
+
+    def read(self, name: str) -> torch.Tensor:
+        """Return a memory-mapped tensor."""
+        tensor: torch.Tensor = self._owners[name].get_tensor(name)
+        return tensor
+
+    def read_into(self, name: str, out: torch.Tensor) -> None:
+        """Write a tensor to `out`."""
+        out.copy_(self.read(name))
+
+    def has_blocks(self, name: str) -> bool:
+        """Return False: the format has no quantized blocks."""
+        return False
+
+    def blocks(self, name: str) -> BlockValues | None:
+        """Return None: the format has no quantized blocks."""
+        return None
+
+
 class Checkpoint:
-    """Memory-mapped tensors of one model folder; each is taken once."""
+    """Tensors of one model folder; each is taken once."""
 
     def __init__(self, model_dir: Path, *, is_multimodal: bool = False) -> None:
-        """Open a model folder.
+        """Open the checkpoint of a folder.
 
         Args:
             model_dir: Folder of the checkpoint.
             is_multimodal: True to find the text part's tensors under the names they have without the other parts.
 
         Raises:
-            CheckpointError: A file is missing, broken or repeats a tensor.
+            EngineConfigError: The folder has no weights, or a file is damaged or repeats a tensor.
         """
         self._model_dir = model_dir
-        self._files: dict[str, Any] = {name: _open(path) for name, path in _find_files(model_dir).items()}
+        self._source = open_tensors(model_dir)
         self._remaining: dict[str, str] = {}
         self._saved_names: dict[str, str] = {}
-        num_ignored = 0
-        for file_name, file in self._files.items():
-            for saved_name in file.keys():  # noqa: SIM118 - a safetensors handle is not a mapping
-                name = text_name(saved_name) if is_multimodal else saved_name
-                if name is None:
-                    num_ignored += 1
-                    continue
-                if name in self._remaining:
-                    raise CheckpointError(f"{model_dir}: {name} is in both {self._remaining[name]} and {file_name}")
-                self._remaining[name] = file_name
-                self._saved_names[name] = saved_name
-        self.num_ignored = num_ignored
+        self.num_ignored = 0
         """Number of tensors of other parts than the text."""
+        for saved_name, file_name in self._source.names():
+            name = text_name(saved_name) if is_multimodal else saved_name
+            if name is None:
+                self.num_ignored += 1
+                continue
+            if name in self._remaining:
+                raise CheckpointError(f"{model_dir}: {name} is in both {self._remaining[name]} and {file_name}")
+            self._remaining[name] = file_name
+            self._saved_names[name] = saved_name
 
     def has(self, name: str) -> bool:
         """Return whether a tensor of this name exists and is not taken yet."""
@@ -93,6 +171,32 @@ class Checkpoint:
             raise self._error(name, f"expected {expected} numbers, got {tensor.dtype}")
         return tensor
 
+    def take_into(self, name: str, out: torch.Tensor) -> None:
+        """Take a floating-point tensor straight into `out`, whose shape `require` has checked."""
+        if self.has_blocks(name):
+            self.require(name, tuple(out.shape))
+            del self._remaining[name]
+            self._source.read_into(self._saved_names[name], out)
+        else:
+            out.copy_(self.take(name, tuple(out.shape)))
+
+    def has_blocks(self, name: str) -> bool:
+        """Return whether a tensor that is not taken yet is a matrix in quantized blocks."""
+        return name in self._remaining and self._source.has_blocks(self._saved_names[name])
+
+    def take_blocks(self, name: str, shape: tuple[int, ...]) -> BlockValues:
+        """Take the codes and scales of a matrix in quantized blocks.
+
+        Raises:
+            CheckpointError: The tensor is missing, misshapen or not quantized.
+        """
+        self.require(name, shape)
+        found = self._source.blocks(self._saved_names[name])
+        if found is None:
+            raise self._error(name, "expected quantized blocks, got plain numbers")
+        del self._remaining[name]
+        return found
+
     def require(self, name: str, shape: tuple[int, ...]) -> None:
         """Raise CheckpointError unless the tensor exists with this shape; only the file's header is read."""
         found = self.shape(name)
@@ -106,8 +210,8 @@ class Checkpoint:
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor from the file's header. Raises CheckpointError if it is missing."""
         if name not in self._remaining:
-            raise CheckpointError(f"{self._model_dir}: missing tensor {name}")
-        return tuple(self._files[self._remaining[name]].get_slice(self._saved_names[name]).get_shape())
+            raise self._missing(name)
+        return self._source.shape(self._saved_names[name])
 
     def discard(self, name: str) -> None:
         """Leave a tensor unused on purpose; a missing one is ignored."""
@@ -121,26 +225,25 @@ class Checkpoint:
             raise CheckpointError(f"{self._model_dir}: unexpected tensors: {', '.join(names[:_MAX_NAMES_SHOWN])}{more}")
 
     def _take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        if name not in self._remaining:
-            prefix = name.removesuffix(".weight")
-            if self.has(f"{prefix}.qweight") or self.has(f"{prefix}.weight_packed"):
-                raise self._error(
-                    name, "is packed, which is read of projections only; leave it out of the quantization"
-                )
-            raise CheckpointError(f"{self._model_dir}: missing tensor {name}")
+        # The shape comes first: it bounds what a damaged checkpoint makes the source allocate.
+        self.require(name, shape)
         tensor = self._read(name)
-        if tuple(tensor.shape) != shape:
-            raise self._error(name, f"expected shape {list(shape)}, got {list(tensor.shape)}")
         del self._remaining[name]
         return tensor
+
+    def _missing(self, name: str) -> CheckpointError:
+        prefix = name.removesuffix(".weight")
+        if self.has(f"{prefix}.qweight") or self.has(f"{prefix}.weight_packed"):
+            problem = "is packed, which is read of projections only; leave it out of the quantization"
+            return self._error(name, problem)
+        return CheckpointError(f"{self._model_dir}: missing tensor {name}")
 
     def dtype(self, name: str) -> torch.dtype:
         """Return the dtype of an existing tensor, which is mapped but not read."""
         return self._read(name).dtype
 
     def _read(self, name: str) -> torch.Tensor:
-        tensor: torch.Tensor = self._files[self._remaining[name]].get_tensor(self._saved_names[name])
-        return tensor
+        return self._source.read(self._saved_names[name])
 
     def _error(self, name: str, problem: str) -> CheckpointError:
         return CheckpointError(f"{self._model_dir}: {name}: {problem}")
@@ -180,6 +283,10 @@ def _is_there(path: Path) -> bool:
 
 def _open(path: Path) -> safe_open:
     try:
+        with path.open("rb") as file:
+            header_bytes = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+        if _MAX_HEADER_BYTES < header_bytes < path.stat().st_size:
+            raise CheckpointError(f"{path}: has a header of {header_bytes} bytes; at most {_MAX_HEADER_BYTES} are read")
         return safe_open(path, framework="pt", device="cpu")
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path}: is not a readable safetensors file: {error}") from error

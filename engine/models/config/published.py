@@ -1,4 +1,4 @@
-"""Quantization settings of checkpoints that come quantized (AWQ, GPTQ, compressed-tensors, fp8, MXFP4)."""
+"""Quantization settings of checkpoints that come quantized (AWQ, GPTQ, compressed-tensors, fp8, MXFP4, GGUF)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from engine.models.config.config_reader import ConfigReader
 
-Method = Literal["awq", "gptq", "compressed-tensors", "fp8", "mxfp4"]
+Method = Literal["awq", "gptq", "compressed-tensors", "fp8", "mxfp4", "gguf"]
 _METHODS = ", ".join(get_args(Method))
 _WORD_BITS = 32
 _BLOCK = (128, 128)
@@ -24,7 +24,7 @@ _FORMATS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedQuantization:
-    """Format of a checkpoint's packed weights."""
+    """Format of a checkpoint's packed weights; with GGUF each tensor has its own."""
 
     method: Method
     bits: int
@@ -41,6 +41,9 @@ class PublishedQuantization:
     def codes_per_word(self) -> int:
         """Number of codes in an int32."""
         return _WORD_BITS // self.bits
+
+
+_GGUF = PublishedQuantization(method="gguf", bits=8, group_size=32, zero_offset=0)
 
 
 def read_published(reader: ConfigReader) -> PublishedQuantization | None:
@@ -60,6 +63,8 @@ def read_published(reader: ConfigReader) -> PublishedQuantization | None:
         return _read_awq(settings)
     if method == "gptq":
         return _read_gptq(settings)
+    if method == "gguf":
+        return _GGUF
     if method == "compressed-tensors":
         return _read_compressed(settings)
     if method == "fp8":

@@ -16,6 +16,7 @@ from engine.models.config.config import ModelConfig
 from engine.models.decoder import Decoder, DecoderLayer
 from engine.models.families.registry import read_model_config
 from engine.models.layer_ops import LayerOps, layer_ops
+from engine.models.layers import interleave_halves
 from engine.models.linear import Linear
 from engine.models.loading.expert_loader import ExpertLoader
 from engine.models.loading.fused_experts import FusedExperts
@@ -49,7 +50,7 @@ def load_model(
     max_model_len: int = 0,
     retained: RawWeights | None = None,
 ) -> Decoder:
-    """Load the model of a Hugging Face folder (config.json, safetensors), ready to run.
+    """Load the model of a Hugging Face folder (config.json; safetensors or GGUF), ready to run.
 
     Args:
         model_dir: Folder of the checkpoint.
@@ -71,12 +72,17 @@ def load_model(
     split = split or Unsplit()
     whole = read_model_config(model_dir)
     whole = replace(whole, rope=whole.rope.reaching(max_model_len))
+    if quantization != "none" and whole.published is not None and whole.published.method == "gguf":
+        whole = replace(whole, published=None)  # the setting replaces the file's own quantization
     config, checkpoint = split.config(whole), split.checkpoint(model_dir, whole)
     maker = LinearMaker(quantization, kernels or KernelTable(time.perf_counter), retained)
     model = _Assembler(config, checkpoint, dtype, device, maker, ops or layer_ops(device), split).decoder(backend)
     checkpoint.check_all_taken()
     if config.is_multimodal:
         logger.info("%s: text only; %d tensors of other parts are ignored", model_dir, checkpoint.num_ignored)
+    if maker.num_packed:
+        forms = ", ".join(f"{count} {form}" for form, count in sorted(maker.num_packed.items()))
+        logger.info("%s: quantized tensors of the model: %s", model_dir.name, forms)
     return model
 
 
@@ -192,13 +198,14 @@ class _Assembler:
         return DenseMLP(gate_up, down, config.traits.activation, self._ops.gate)
 
     def _qkv(self, prefix: str) -> Linear:
-        bias = self._fused_qkv(prefix, "bias", ()) if self._config.traits.qkv_bias else None
+        config = self._config
+        bias = self._fused_qkv(prefix, "bias", ()) if config.traits.qkv_bias else None
         parts = self._qkv_parts()
-        if is_packed(self._checkpoint, f"{prefix}.{parts[0][0]}"):
-            if self._config.traits.has_output_gate:
+        if is_packed(self._checkpoint, [f"{prefix}.{name}" for name, _, _ in parts], config.published):
+            if config.traits.has_output_gate:
                 raise CheckpointError(f"{prefix}.q_proj: quantized queries with an output gate are not read")
             return self._published([self._packed_heads(prefix, *part) for part in parts], bias)
-        return self._maker.dense(self._fused_qkv(prefix, "weight", (self._config.hidden_size,)), bias)
+        return self._maker.dense(self._fused_qkv(prefix, "weight", (config.hidden_size,)), bias)
 
     def _qkv_parts(self) -> list[tuple[str, int, int]]:
         """Return name, heads and rotating heads of the checkpoint's tensors of queries, keys and values."""
@@ -261,21 +268,15 @@ class _Assembler:
         return self._maker.dense(self._moved(weight), None if bias is None else self._moved(bias))
 
     def _rotation_order(self, heads: torch.Tensor, axis: int) -> torch.Tensor:
-        """Interleave the halves of each head along `axis`: 0 1 2 3 4 5 → 0 3 1 4 2 5.
-
-        Numbers that rotate together become adjacent. Numbers that do not rotate stay at the end.
-        """
+        """Interleave the halves of each head along `axis`, so that numbers that rotate together become adjacent."""
         if self._config.traits.has_adjacent_pairs:
             return heads
-        rotated = self._config.rope.rotated_size(self._config.head_dim)
-        turning, still = heads.tensor_split([rotated], axis)
-        halves = turning.tensor_split(2, axis)
-        return torch.cat([torch.stack(halves, axis + 1).flatten(axis, axis + 1), still], axis)
+        return interleave_halves(heads, axis, self._config.rope.rotated_size(self._config.head_dim))
 
     def linear(self, prefixes: list[str], out_size: int, in_size: int, *, has_bias: bool) -> Linear:
         """Return one projection, or several of the same input stacked into one."""
         bias = self._stacked(prefixes, "bias", out_size) if has_bias else None
-        if is_packed(self._checkpoint, prefixes[0]):
+        if is_packed(self._checkpoint, prefixes, self._config.published):
             parts = [self._packed(prefix, out_size, in_size, has_bias=has_bias) for prefix in prefixes]
             return self._published(parts, bias)
         return self._maker.dense(self._stacked(prefixes, "weight", out_size, in_size), bias)
@@ -290,7 +291,10 @@ class _Assembler:
 
     def copy(self, name: str, *shape: int) -> torch.Tensor:
         """Return a copy of a tensor in the model's dtype on its device."""
-        return self._moved(self._checkpoint.take(name, shape))
+        self._checkpoint.require(name, shape)
+        copy = self._empty(*shape)
+        self._checkpoint.take_into(name, copy)
+        return copy
 
     def _moved(self, taken: torch.Tensor) -> torch.Tensor:
         return self._empty(*taken.shape).copy_(taken)

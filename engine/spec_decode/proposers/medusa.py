@@ -19,11 +19,12 @@ from engine.step.step_output import SequenceResult
 def shared_stops(seqs: SequenceOf[Sequence]) -> tuple[int, ...] | None:
     """Return the tokens that end these sequences, or None unless compiled code can choose all of their next tokens.
 
-    Compiled code takes the most likely token, supports no grammar, and has one list of end tokens.
+    Compiled code takes the most likely token, supports no grammar and no adapter, and has one list of end tokens.
     """
     stops = seqs[0].params.stop_token_ids if seqs else None
     for seq in seqs:
-        if seq.grammar is not None or not is_greedy(seq.params) or seq.params.stop_token_ids != stops:
+        is_plain = seq.grammar is None and seq.adapter is None and is_greedy(seq.params)
+        if not is_plain or seq.params.stop_token_ids != stops:
             return None
     return stops
 

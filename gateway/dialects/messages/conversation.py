@@ -143,6 +143,7 @@ class ChatTurns:
 
     def _text(self, block: Block, path: str) -> Block:
         if type(block.get("text")) is not str or block.get("type") != "text":
+            _kind(block, path)
             checked(block, TextBlock, path)
         if len(block) == 2:
             return block

@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.chat.fields.table import PRIVILEGED_FIELDS
 from gateway.chat.item_limits import item_limits
-from gateway.chat.request import ChatRequest, ChatRequestParser
+from gateway.chat.request import ChatRequest, ChatRequestParser, whole_numbers
 from gateway.chat.schema import CONTENT_BLOCKS
 from gateway.chat.strict_json import JsonGuard
 from gateway.dialects.messages.conversation import ChatTurns
@@ -37,6 +37,8 @@ _CHAT_NAMES: Final = {
 _PLACE: Final = re.compile(r"messages\[(\d+)\](?:\.content\[(\d+)\])?")
 _CARRIED: Final = re.compile(rf"\.{CONTENT_BLOCKS}\[(\d+)\]")
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_INTEGERS: Final = ("max_tokens", "top_k")
+_REASONING_INTEGERS: Final = ("budget_tokens",)
 _TIERS: Final = {"auto": "auto", "standard_only": "default"}
 
 
@@ -57,8 +59,7 @@ class MessagesParser:
 
     def translate(self, body: bytes, betas: list[str] | None) -> tuple[ChatRequest, ChatTurns]:
         """Return the request for a message, and the turns that its messages come from. Raises InvalidRequest."""
-        document = self._document(body)
-        fields = _converted(document, MessageFields)
+        fields, document = _converted(self._document(body), MessageFields)
         chat: dict[str, Any] = {"max_completion_tokens": fields.max_tokens}
         if fields.stream:
             chat |= {"stream": True, "stream_options": {"include_usage": True}}
@@ -72,8 +73,8 @@ class MessagesParser:
 
     def parse_count(self, document: dict[str, Any]) -> ChatRequest:
         """Return a request whose tokens are to be counted, without a limit to its answer. Raises InvalidRequest."""
-        present = _present(document)
-        return self._request(present, _converted(present, CountTokensFields), {}, None)[0]
+        fields, present = _converted(_present(document), CountTokensFields)
+        return self._request(present, fields, {}, None)[0]
 
     def _document(self, body: bytes) -> dict[str, Any]:
         if body.startswith(_BYTE_ORDER_MARK):
@@ -138,23 +139,27 @@ def _native_path(where: str, rest: str, number: int, turns: ChatTurns) -> str:
     return next((path for path, native in turns.native if native == block), where) + rest[found.end() :]
 
 
-def _converted(document: dict[str, Any], kind: type[_T]) -> _T:
+def _converted(document: dict[str, Any], kind: type[_T]) -> tuple[_T, dict[str, Any]]:
+    """Return the typed fields, and the document with integers in place of floats such as 7.0.
+
+    Raises:
+        InvalidRequest: A field is wrong.
+    """
     try:
-        return msgspec.convert(document, kind)
+        return msgspec.convert(document, kind), document
+    except msgspec.ValidationError:
+        mended = {**document, **whole_numbers(document, _INTEGERS)}
+    if isinstance(setting := document.get("thinking"), dict):
+        mended["thinking"] = {**setting, **whole_numbers(setting, _REASONING_INTEGERS)}
+    try:
+        return msgspec.convert(mended, kind), mended
     except msgspec.ValidationError as error:
-        whole = {name: int(value) for name, value in document.items() if _is_whole(value)}
-        if whole:
-            return _converted({**document, **whole}, kind)
         raise message_fault(str(error), document) from None
 
 
 def _present(document: dict[str, Any]) -> dict[str, Any]:
     """Return the members that are neither null nor empty."""
     return {name: value for name, value in document.items() if value is not None and value not in ({}, [])}
-
-
-def _is_whole(value: Any) -> bool:
-    return type(value) is float and value.is_integer()
 
 
 def _add_tools(chat: dict[str, Any], tools: list[dict[str, Any]]) -> bool:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from gateway.dialects.messages.native_blocks import placed
 from gateway.dialects.messages.schema import MessageToolChoice
+from gateway.errors import InvalidRequest
 
 OWN_TOOLS: Final = "anthropic_tools"
 """Member of the document with the tools that only Anthropic's API has, each with its place among all."""
@@ -31,9 +32,11 @@ def chat_tools(tools: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[
 
 
 def chat_tool_choice(choice: MessageToolChoice) -> dict[str, Any]:
-    """Return the members of a chat document for a rule on tools."""
+    """Return the members of a chat document for a rule on tools; raises InvalidRequest for a tool without a name."""
     found: dict[str, Any] = {}
     if choice.type == "tool":
+        if not choice.name:
+            raise InvalidRequest('`tool_choice.name` is required with the type "tool".', param="tool_choice.name")
         found["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
     else:
         found["tool_choice"] = _CHOICES[choice.type]

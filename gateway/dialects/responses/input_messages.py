@@ -55,19 +55,21 @@ class InputMessages:
         """
         if not isinstance(item, dict):
             raise InvalidRequest(f"`{path}` must be an object.", param=path)
-        kind = item.get("type") or ("message" if "role" in item else None)
-        if not isinstance(kind, str):
+        kind = _or_empty(item, "type")
+        if kind == "" and "role" in item:
+            kind = "message"
+        if not isinstance(kind, str) or not kind:
             raise InvalidRequest(f"`{path}.type` is required.", param=f"{path}.type")
         if kind == "message":
             self._add_message(item, path)
         elif kind == "function_call":
-            function = {"name": item.get("name"), "arguments": item.get("arguments") or ""}
+            function = {"name": item.get("name"), "arguments": _or_empty(item, "arguments")}
             self._add_call({"id": _call_id(item, path), "type": "function", "function": function}, path)
         elif kind == "custom_tool_call":
-            custom = {"name": item.get("name"), "input": item.get("input") or ""}
+            custom = {"name": item.get("name"), "input": _or_empty(item, "input")}
             self._add_call({"id": _call_id(item, path), "type": "custom", "custom": custom}, path)
         elif kind in _OUTPUTS:
-            content = chat_content(item.get("output") or "", f"{path}.output")
+            content = chat_content(_or_empty(item, "output"), f"{path}.output")
             message = {"role": "tool", "tool_call_id": _call_id(item, path), "content": content}
             self._append(message, path, f"{path}.output")
         elif kind == "reasoning":
@@ -136,6 +138,12 @@ class InputMessages:
             self.media_bytes += sum(len(str(part["file"].get("file_data", ""))) for part in content if "file" in part)
         self.messages.append(message)
         self.paths.add_message(path, content_path)
+
+
+def _or_empty(item: dict[str, Any], name: str) -> Any:
+    """Return a member of an item; an empty text where it is absent, null or empty."""
+    value = item.get(name)
+    return "" if value is None or value in ([], {}) else value
 
 
 def _call_id(item: dict[str, Any], path: str) -> str:

@@ -31,6 +31,8 @@ _STATEFUL: Final[dict[str, str]] = {
     "background": "answers are not computed in the background. Use `stream`, or wait for the answer",
 }
 """Fields that need what the gateway does not have, with the remedy."""
+_KINDS: Final[dict[str, tuple[type, str]]] = {"store": (bool, "true or false"), "metadata": (dict, "an object")}
+"""Types of the fields that end here."""
 _LOGPROBS: Final = "message.output_text.logprobs"
 _WITH_USAGE: Final = {"include_usage": True}
 _REFERENCE: Final = "item_reference"
@@ -89,6 +91,7 @@ class ResponsesParser:
             StateNeeded: The request refers to responses that are not in `recalled`.
         """
         _refuse_stateful(document)
+        _check_kinds(document)
         _require_recalled(document, recalled)
         before = _before(document, recalled)
         sent = _sent_items(document, has_history=bool(before))
@@ -117,6 +120,12 @@ def _refuse_stateful(document: dict[str, Any]) -> None:
     for name, reason in _STATEFUL.items():
         if document.get(name):
             raise InvalidRequest(f"`{name}` cannot be served: {reason}.", param=name, code="unsupported_parameter")
+
+
+def _check_kinds(document: dict[str, Any]) -> None:
+    for name, (kind, words) in _KINDS.items():
+        if name in document and not isinstance(document[name], kind):
+            raise InvalidRequest(f"`{name}` must be {words}.", param=name)
 
 
 def _before(document: dict[str, Any], recalled: Mapping[str, Items]) -> Items:
@@ -153,7 +162,7 @@ def _require_recalled(document: dict[str, Any], recalled: Mapping[str, Items]) -
     """
     sent = document.get("input")
     names = {
-        f"input[{index}].id": item["id"]
+        f"input[{index}].id": item.get("id")
         for index, item in enumerate(sent if isinstance(sent, list) else ())
         if _is_reference(item)
     }
@@ -168,9 +177,9 @@ def _require_recalled(document: dict[str, Any], recalled: Mapping[str, Items]) -
 
 def _is_reference(item: Any) -> bool:
     """Return whether an item only refers to another; the type may be absent beside the id."""
-    if not isinstance(item, dict) or "id" not in item or "role" in item:
+    if not isinstance(item, dict) or "role" in item:
         return False
-    return item.get("type") in (None, _REFERENCE)
+    return item.get("type") == _REFERENCE or ("id" in item and item.get("type") is None)
 
 
 def _text(document: dict[str, Any], name: str) -> str:

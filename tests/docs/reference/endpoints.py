@@ -13,13 +13,15 @@ from typing import Any, cast
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 
+from engine.frontend.core_client.service import EngineService
+from engine.frontend.http.adapters import AdapterAdmin
 from engine.frontend.http.app import EngineApp
 from engine.frontend.http.completions import Completions
 from engine.frontend.http.health import EngineProbes
 from engine.frontend.http.tokenization import Tokenization
 from gateway.admin.api.gate import METRICS_PATH
 from gateway.admin.routes import GuardedPath
-from gateway.api.openapi import openapi_document
+from gateway.api.openapi.document import openapi_document
 from gateway.app.app import Gateway
 from gateway.config.sources import config_of
 from tests.docs.reference.markdown import code, one_line, page, section, table
@@ -128,7 +130,12 @@ def _sentence(endpoint: Any) -> str:
 
 def _engine() -> Iterator[tuple[str, str]]:
     completions = cast(Completions, _DocumentedCompletions())
-    app = EngineApp(completions, EngineProbes.__new__(EngineProbes), Tokenization.__new__(Tokenization))
+    app = EngineApp(
+        completions,
+        EngineProbes.__new__(EngineProbes),
+        Tokenization.__new__(Tokenization),
+        AdapterAdmin(cast(EngineService, None), Path()),
+    )
     for path, handler in app._completions.items():
         yield code(f"POST {path}"), one_line(_engine_doc(handler))
     for route in app._others.routes:

@@ -48,7 +48,8 @@ def _gateway() -> Iterator[tuple[str, str, str, str]]:
 def _engine() -> Iterator[tuple[str, str, str, str]]:
     metrics = EngineMetrics()
     idle: dict[str, Any] = {field.name: 0 for field in msgspec.structs.fields(Load) if field.required}
-    link = SimpleNamespace(load=Load(**idle), ready=None, state="starting", counters=Counters())
+    no_adapters = SimpleNamespace(names=[])
+    link = SimpleNamespace(load=Load(**idle), ready=None, state="starting", counters=Counters(), adapters=no_adapters)
     metrics.expose_core(cast(CoreLink, link))
     collectors = metrics.registry._collector_to_names
     labels = {each._name: each._labelnames for each in collectors if isinstance(each, MetricWrapperBase)}

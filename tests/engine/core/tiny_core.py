@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,11 @@ from engine.forecast.output_forecast import OutputForecast
 from engine.forecast.step_time import StepTimeModel
 from engine.kv_cache.block_manager import BlockManager
 from engine.kv_cache.state_slots import StateSlots
-from engine.models.decoder import Model
+from engine.lora.adapter_table import AdapterTable
+from engine.lora.lora_linear import StepAdapters, attach_adapters
+from engine.lora.lora_model import LoraModel
+from engine.lora.stacked_weights import StackedWeights
+from engine.models.decoder import Decoder, Model
 from engine.models.loading.loader import load_model
 from engine.models.raw_weights import RawWeights
 from engine.protocol import Add, SamplingParams, SeqOutput
@@ -53,8 +57,9 @@ class TinyCore:
         drafter: Callable[[TinyCore], Drafter] | None = None,
         grammars: Grammars | None = None,
         compiled_threads: int = 0,
+        adapters: Mapping[str, Path] | None = None,
     ) -> None:
-        """`compiled_threads`: on which steps run compiled; 0: none does."""
+        """`compiled_threads`: on which steps run compiled; 0: none does. `adapters`: folders of adapters by name."""
         block_size = COMPILED_BLOCK_SIZE if compiled_threads else BLOCK_SIZE
         self.num_blocks, self.budget, self.num_seqs = num_blocks, budget, num_seqs
         self.backend = backend = TorchAttention(CPU)
@@ -68,8 +73,9 @@ class TinyCore:
             backend.allocate(num_blocks, block_size, spec, torch.float32) for spec in self.model.attention_specs
         ]
         caches: list[KVCache] = [*self.caches]
+        table, model = _adapted(self.model, adapters or {})
         self.runner = ModelRunner(
-            self.model,
+            model,
             Sampler(),
             caches,
             sample_rows=SampleRows(CPU),
@@ -99,6 +105,7 @@ class TinyCore:
             tally=self.tally,
             drafter=self.drafter,
             grammars=grammars,
+            adapters=table,
         )
         self.outputs: list[SeqOutput] = []
         self._num_sequences = 0
@@ -108,12 +115,15 @@ class TinyCore:
         """Blocks that belong to nobody."""
         return self.blocks.num_leaked(self.scheduler.running())
 
-    def answers(self, prompts: list[list[int]], **params: Any) -> list[list[int]]:
+    def answers(
+        self, prompts: list[list[int]], adapters: list[str | None] | None = None, **params: Any
+    ) -> list[list[int]]:
         """Token ids of the answers, all prompts at once; every step is stated to take a millisecond."""
         first = self._num_sequences
-        for prompt in prompts:
+        for prompt, adapter in zip(prompts, adapters or [None] * len(prompts), strict=True):
             sampling = SamplingParams(**({"max_tokens": 16, "temperature": 0.0} | params))
-            self.scheduler.add(Add(seq_id=self._num_sequences, prompt_token_ids=prompt, params=sampling), 0.0)
+            add = Add(seq_id=self._num_sequences, prompt_token_ids=prompt, params=sampling, adapter=adapter)
+            self.scheduler.add(add, 0.0)
             self._num_sequences += 1
         texts: dict[int, list[int]] = {}
         while self.scheduler.has_work:
@@ -128,3 +138,18 @@ class TinyCore:
                 self.outputs.append(sequence_output)
                 texts.setdefault(sequence_output.seq_id, []).extend(sequence_output.token_ids)
         return [texts[seq_id] for seq_id in range(first, self._num_sequences)]
+
+
+def _adapted(model: Model, folders: Mapping[str, Path]) -> tuple[AdapterTable, Model]:
+    """A table with these adapters, and the model whose steps use them."""
+    if not folders:
+        return AdapterTable.without_places(), model
+    decoder = model if isinstance(model, Decoder) else model.decoder  # type: ignore[attr-defined]
+    weights = StackedWeights(model.config, num_adapters=len(folders), max_rank=8, dtype=torch.float32, device=CPU)
+    step = StepAdapters()
+    attach_adapters(decoder, weights, step)
+    results: list[object] = []
+    table = AdapterTable(weights, results.append)
+    for name, folder in folders.items():
+        table.load_now(name, folder)
+    return table, LoraModel(model, decoder, step, runs_base_apart=decoder is not model)

@@ -103,13 +103,22 @@ def start_front(model_dir: Path, tmp_path: Path, tokenizer: Tokenizer) -> StartF
         patience: Patience = PATIENCE,
         write_stall_s: float = 30.0,
         model: Path | None = None,
+        lora_dir: Path | None = None,
         **config: Any,
     ) -> AsyncIterator[Running]:
         path = tmp_path / "front.sock"
         queue = QueueLimits(max_waiting=max_waiting)
         cores = FakeCores(starts_up=starts_up, max_model_len=max_model_len)
         settings = replace(FrontConfig(listen=f"unix:{path}", model_name="tiny", drain_timeout_s=0.3), **config)
-        front = Front(settings, model or model_dir, cores.spawn, queue, patience=patience, write_stall_s=write_stall_s)
+        front = Front(
+            settings,
+            model or model_dir,
+            cores.spawn,
+            queue,
+            patience=patience,
+            write_stall_s=write_stall_s,
+            lora_dir=lora_dir,
+        )
         listening = asyncio.Event()
         serving = asyncio.create_task(front.serve(lambda _address: listening.set()))
         await listening.wait()

@@ -11,11 +11,13 @@ from engine.frontend.core_client.link import IDLE_LOAD
 from engine.protocol import (
     Abort,
     AbortState,
+    AdapterReport,
     Add,
     Counters,
     FinishReason,
     FrameSplitter,
     Load,
+    LoadAdapter,
     Phase,
     Ready,
     SeqOutput,
@@ -25,6 +27,7 @@ from engine.protocol import (
     ToCore,
     ToFront,
     TokenLogprobs,
+    UnloadAdapter,
     decode_to_core,
     encode_frame,
 )
@@ -49,6 +52,7 @@ class FakeCore:
         self.adds: asyncio.Queue[Add] = asyncio.Queue()
         self.aborts: asyncio.Queue[Abort] = asyncio.Queue()
         self.takes_over: asyncio.Queue[TakeOver] = asyncio.Queue()
+        self.orders: asyncio.Queue[LoadAdapter | UnloadAdapter] = asyncio.Queue()
         self.has_shut_down = False
         self.was_pushed = False
         """Terminated or killed."""
@@ -111,6 +115,14 @@ class FakeCore:
         """The next sequence the front starts."""
         return await asyncio.wait_for(self.adds.get(), 5)
 
+    async def next_order(self) -> LoadAdapter | UnloadAdapter:
+        """The next change of adapters that the front sends."""
+        return await asyncio.wait_for(self.orders.get(), 5)
+
+    def change(self, *reports: AdapterReport) -> None:
+        """Report changes of adapters."""
+        self.announce(StepReport(outputs=[], load=LOAD, counters=Counters(), adapters=list(reports)))
+
     async def next_abort(self) -> Abort:
         """The next abort the front sends."""
         return await asyncio.wait_for(self.aborts.get(), 5)
@@ -163,6 +175,8 @@ class FakeCore:
             self.aborts.put_nowait(message)
         elif isinstance(message, TakeOver):
             self.takes_over.put_nowait(message)
+        elif isinstance(message, LoadAdapter | UnloadAdapter):
+            self.orders.put_nowait(message)
         else:
             self.has_shut_down = True
             if not self.ignores_shutdown:

@@ -25,22 +25,28 @@ CPU = torch.device("cpu")
 
 
 def compile_model(
-    model: Model, backend: AttentionBackend, retained: RawWeights, kv_dtype: torch.dtype = torch.float32
+    model: Model,
+    backend: AttentionBackend,
+    retained: RawWeights,
+    kv_dtype: torch.dtype = torch.float32,
+    *,
+    pairs_inputs: bool = False,
 ) -> CompiledModel:
     """The model with compiled steps. Raises NotCompilable."""
     assert isinstance(model, Decoder)
     assert isinstance(backend, TorchAttention)
-    return CompiledModel(model, backend, retained, kv_dtype)
+    return CompiledModel(model, backend, retained, kv_dtype, pairs_inputs=pairs_inputs)
 
 
 @dataclass
 class Row:
-    """One sequence: its tokens, how many are computed, where its blocks are."""
+    """One sequence: its tokens, how many are computed, where its blocks are, the index of its adapter."""
 
     tokens: list[int]
     num_computed: int = 0
     blocks: list[int] = field(default_factory=list)
     seq_id: int = field(default_factory=itertools.count().__next__)
+    adapter: int | None = None
 
 
 class PagedRunner:
@@ -60,6 +66,7 @@ class PagedRunner:
         compiled_threads: int = 0,
         kv_dtype: torch.dtype = torch.float32,
         quantization: Quantization = "none",
+        pairs_inputs: bool = False,
     ) -> None:
         """`block_size`: 0: 8, or the smallest that compiled steps read. `compiled_threads`: on which steps of up to 64
         tokens run compiled; 0: none does."""
@@ -77,7 +84,7 @@ class PagedRunner:
             retained=retained,
         )
         if compiled_threads:
-            self.model = compiled = compile_model(self.model, backend, retained, kv_dtype)
+            self.model = compiled = compile_model(self.model, backend, retained, kv_dtype, pairs_inputs=pairs_inputs)
             compiled.resize(compiled_threads)
             compiled.max_tokens = MAX_TOKENS
         self.caches = [backend.allocate(num_blocks, block_size, spec, dtype) for spec in self.model.attention_specs]
@@ -117,6 +124,7 @@ class PagedRunner:
             block_size=self.block_size,
             sampled=list(range(starts[-1])) if self.with_sampled else None,
             states=None if self.states is None else self.states.plan(requests),
+            adapters=[row.adapter for row, _ in work] if any(row.adapter is not None for row, _ in work) else None,
         )
         if num_sampled is not None:
             counts = zip(starts[1:], num_sampled, strict=True)

@@ -33,7 +33,7 @@ class Machine:
         self._fixed_s = fixed_s
         self._token_s = token_s
 
-    def use_threads(self, num_threads: int, num_tokens: int) -> None:
+    def use_threads(self, num_threads: int, num_tokens: int, *, in_torch: bool = False) -> None:
         self.threads = num_threads
 
     def execute(self, work: SchedulerOutput) -> StepOutput:

@@ -8,6 +8,9 @@ import pytest
 import torch
 
 from engine.config import CoreConfig
+from engine.cpu.execution.model import CompiledModel
+from engine.cpu.gemm import pair_tiles
+from engine.cpu.gemm.matrix_unit import is_permitted
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.step.prompt_mode import PromptWay
 from engine.models.loading.loader import load_model
@@ -175,3 +178,31 @@ def test_keys_and_values_are_stored_as_the_checkpoint_is_unless_somebody_states_
 
     assert backend.head_major == expected  # type: ignore[attr-defined]
     assert machine.kv_element_bytes == (2 if expected == torch.bfloat16 else 4)
+
+
+@pytest.mark.skipif(not pair_tiles.IS_THERE or is_permitted(), reason="the processor keeps inputs in float32")
+@pytest.mark.parametrize(
+    ("checkpoint", "settings", "is_paired"),
+    [
+        (torch.bfloat16, {}, True),
+        (torch.bfloat16, {"kv_dtype": "float32"}, True),
+        (torch.bfloat16, {"dtype": "float32"}, False),
+        (torch.float32, {}, False),
+    ],
+)
+def test_inputs_are_rounded_as_the_checkpoint_is_unless_float32_is_requested(
+    checkpoint: torch.dtype, settings: dict[str, object], is_paired: bool, tmp_path: Path
+) -> None:
+    reference = make_reference("qwen3", hidden_size=96).to(checkpoint)  # type: ignore[arg-type]
+    wanted = config(save_checkpoint(reference, tmp_path), **settings)
+    num_threads = torch.get_num_threads()
+    machine = find_machine(wanted)
+    torch.set_num_threads(num_threads)
+    retained, backend = loaded_weights(wanted, machine, wanted.model_dir), machine.backend
+    model = load_model(wanted.model_dir, dtype=machine.dtype, device=machine.device, backend=backend, retained=retained)
+
+    found = with_compiled_steps(wanted, model, backend, retained)
+
+    assert isinstance(found, CompiledModel)
+    assert bool(found.shape["head"]["is_paired"][0]) == is_paired
+    assert (found._records.layers["gate_up"]["is_paired"] == is_paired).all()

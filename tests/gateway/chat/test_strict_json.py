@@ -9,8 +9,30 @@ from pathlib import Path
 import pytest
 
 from gateway.chat.request import ChatRequest, ChatRequestParser
-from gateway.chat.strict_json import LONG_BYTES
+from gateway.chat.strict_json import LONG_BYTES, JsonGuard
+from gateway.errors import InvalidRequest
 from tests.gateway.stack import chat, running
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        b'[{"a":{"b":1,"b":1}}]',
+        b'[{"a":{"b" \n:1,"b":1}}]',
+        b'[{"a":{"b":1,"\\u0062":1}}]',
+        b'[{"a":{"b":"\\u0022:","b":1}}]',
+        b'[{"a":{"b":"\\"\\u003a","b":1}}]',
+    ],
+)
+def test_a_key_that_stands_twice_is_found_at_any_depth(tools: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="more than once"):
+        JsonGuard(("messages",)).decode(b'{"model":"m","messages":[],"tools":' + tools + b"}")
+
+
+@pytest.mark.parametrize("text", [b'say \\": and \\" : twice', b"\\u0022: \\u003A", b'{\\"a\\":1,\\"a\\":2}'])
+def test_text_that_looks_like_keys_is_text(text: bytes) -> None:
+    found = JsonGuard(("messages",)).decode(b'{"x":["' + text + b'"],"y":{"a":1},"z":{"a":1}, "n" : 1e3}')
+    assert found["n"] == 1000
 
 
 def sending(num_bytes: int) -> dict[str, object]:

@@ -29,7 +29,20 @@ def test_a_load_header_is_read_in_both_forms_or_not_at_all(header: bytes, expect
     assert parse_orca(header) == expected
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b'{"num_running": "many"}', b'{"lanes": 3}'])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff",
+        b'{"num_running": "many"}',
+        b'{"lanes": 3}',
+        b'{"adapters": ["a:b"]}',
+        b'{"adapters": ["a\\n"]}',
+        b'{"adapters": [' + b'"a",' * 300 + b'"a"]}',
+    ],
+)
 def test_nonsense_is_no_report(data: bytes) -> None:
     assert parse_event(data) is None
 
@@ -46,3 +59,9 @@ def test_nonsense_is_no_report(data: bytes) -> None:
 )
 def test_only_steps_for_somebody_are_progress(report: LoadReport, is_computing: bool) -> None:
     assert report.is_computing is is_computing
+
+
+def test_a_report_names_the_adapters() -> None:
+    report = parse_event(b'{"adapters": ["law", "tax-2"]}')
+    assert report is not None
+    assert report.adapters == ("law", "tax-2")

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from engine.cpu.execution.joint_work import lead
-from engine.cpu.jit.layout import IS_RUNG, NUM_AWAKE
+from engine.cpu.jit.layout import GENERATION
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 from tests.engine.models.paged import PagedRunner, Row
 
@@ -59,6 +59,11 @@ def until_somebody_works(model: Any, *, seconds: float) -> int:
     return int(model.thread_pool._work_queue[0])
 
 
+def num_asleep(model: Any) -> int:
+    """How many helpers sleep until a step opens."""
+    return int(model.thread_pool._control[GENERATION // 8]) >> 32
+
+
 def test_helpers_that_went_to_sleep_are_called_for_the_next_step(
     runner: PagedRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,16 +79,12 @@ def test_helpers_that_went_to_sleep_are_called_for_the_next_step(
     row = Row(list(TOKENS))
     model.resize(2)
     runner.step([(Row([1]), 1)])
-    # Its thread begins as any other does, and reads its code from disk, before it learns its bell for the first time.
-    deadline = time.monotonic() + 30.0
-    while model.thread_pool._bells[0][IS_RUNG // 8] and time.monotonic() < deadline:
-        time.sleep(0.001)
     monkeypatch.setattr("engine.cpu.execution.thread_pool.lead", late)
     sys.setswitchinterval(60.0)
     try:
         for _ in range(3):
             deadline = time.monotonic() + 30.0
-            while model.thread_pool._control[NUM_AWAKE // 8] and time.monotonic() < deadline:
+            while num_asleep(model) < 1 and time.monotonic() < deadline:
                 time.sleep(0.001)
             runner.step([(row, 8)])
     finally:
@@ -92,11 +93,11 @@ def test_helpers_that_went_to_sleep_are_called_for_the_next_step(
     assert min(num_taken) > 0
 
 
-def test_without_semaphores_a_step_is_computed_by_the_thread_that_calls(
+def test_without_futexes_a_step_is_computed_by_the_thread_that_calls(
     runner: PagedRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected, before = runner.prefill(Row(list(TOKENS)), [8]), helpers()
-    monkeypatch.setattr("engine.cpu.execution.thread_pool.hang", lambda bell: False)
+    monkeypatch.setattr("engine.cpu.execution.thread_pool.HAS_FUTEX", False)
     runner.model.resize(3)  # type: ignore[attr-defined]
     assert torch.equal(runner.prefill(Row(list(TOKENS)), [8]), expected)
     assert helpers() == before

@@ -33,7 +33,7 @@ INTEGERS = {
     "expected_output_tokens",
 }
 NUMBERS = {"silent_s", "step_s", "drain_tokens_per_s", "forecast_wait_s"}
-OTHERS = {"device", "state", "ready", "step_time", "lanes"}
+OTHERS = {"device", "state", "ready", "step_time", "lanes", "adapters"}
 LANE_MEMBERS = {
     "num_running",
     "num_waiting",

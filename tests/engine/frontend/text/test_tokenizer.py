@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,8 @@ from tokenizers import decoders as library_decoders
 
 from engine.config import EngineConfigError
 from engine.frontend.text import tokenizer as ours
-from engine.frontend.text.chat_template import Segment
 from engine.frontend.text.detokenizer import Detokenizer
+from engine.frontend.text.placeholders import Segment
 from engine.frontend.text.tokenizer import load_tokenizer
 from tests.engine.frontend.tiny_model import END, SPECIALS, make_tokenizer, write_model
 
@@ -153,3 +155,22 @@ def test_no_text_is_shorter_in_tokens_than_the_bound_states() -> None:
     assert TOKENIZER.max_chars_per_token is not None
     for text in ("hello world", " tokenizer" * 3, "a" * 50):
         assert len(plain_ids(text)) * TOKENIZER.max_chars_per_token >= len(text)
+
+
+def test_a_million_merges_are_refused_at_once(tmp_path: Path) -> None:
+    merges = [["a", "b"]] * 1_000_000
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**SPEC, "model": {**SPEC["model"], "merges": merges}}))
+    started_at = time.process_time()
+
+    with pytest.raises(EngineConfigError, match="has 1000000 merges; at most 750000 are read"):
+        load_tokenizer(tmp_path)
+
+    assert time.process_time() - started_at < 1
+
+
+def test_a_huge_tokenizer_is_refused_unread(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").touch()
+    os.truncate(tmp_path / "tokenizer.json", 1 << 32)
+
+    with pytest.raises(EngineConfigError, match="has 4294967296 bytes; at most 134217728 are read"):
+        load_tokenizer(tmp_path)

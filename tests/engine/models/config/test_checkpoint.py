@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -109,3 +111,58 @@ def test_what_is_discarded_needs_no_reader(directory: Path) -> None:
         checkpoint.discard(name)
     checkpoint.discard("never there")
     checkpoint.check_all_taken()
+
+
+def header_of(tensors: dict[str, object], data: bytes = bytes(64)) -> bytes:
+    text = json.dumps(tensors).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def entry(dtype: str, shape: list[int], start: int, end: int) -> dict[str, object]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+
+
+BAD_HEADERS = {
+    "overlap": {"x": entry("F32", [8], 0, 32), "y": entry("F32", [8], 16, 48)},
+    "gap": {"x": entry("F32", [8], 32, 64)},
+    "data past the end": {"x": entry("F32", [1 << 40], 0, 4 << 40)},
+    "overflowing shape": {"x": entry("F32", [1 << 62, 1 << 62], 0, 64)},
+    "shape of another size": {"x": entry("F32", [3], 0, 64)},
+    "unknown type": {"x": entry("F31", [16], 0, 64)},
+    "negative size": {"x": entry("F32", [-16], 0, 64)},
+    "no object": {"x": [1, 2]},
+}
+
+
+@pytest.mark.parametrize("case", BAD_HEADERS)
+def test_a_header_that_does_not_fit_the_file_is_refused_at_once(case: str, directory: Path) -> None:
+    (directory / "model.safetensors").write_bytes(header_of(dict(BAD_HEADERS[case])))
+    started_at = time.process_time()
+
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: is not a readable safetensors file"):
+        Checkpoint(directory)
+
+    assert time.process_time() - started_at < 1
+
+
+def test_a_huge_header_is_refused_at_once(directory: Path) -> None:
+    path = directory / "model.safetensors"
+    path.write_bytes((90 << 20).to_bytes(8, "little"))
+    os.truncate(path, 1 << 30)
+    started_at = time.process_time()
+
+    with pytest.raises(CheckpointError, match="has a header of 94371840 bytes; at most 33554432 are read"):
+        Checkpoint(directory)
+
+    assert time.process_time() - started_at < 1
+
+
+def test_integers_in_place_of_weights_are_refused(directory: Path) -> None:
+    tensors = load_file(directory / "model.safetensors")
+    tensors["model.norm.weight"] = tensors["model.norm.weight"].int()
+    save_file(tensors, directory / "model.safetensors")
+
+    with pytest.raises(
+        CheckpointError, match=r"model\.norm\.weight: expected floating-point numbers, got torch\.int32"
+    ):
+        Checkpoint(directory).take("model.norm.weight", (48,))

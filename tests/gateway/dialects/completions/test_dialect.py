@@ -272,3 +272,9 @@ def test_prompts_of_a_list_are_priced_together() -> None:
 def test_empty_stream_options_are_absent() -> None:
     body = {"model": "m", "prompt": "a", "stream_options": {}}
     assert not completions_dialect().begin(()).parse(json.dumps(body).encode()).stream
+
+
+def test_token_ids_may_be_whole_floats_and_an_empty_prompt_is_one() -> None:
+    parse = completions_dialect().begin([]).parse
+    assert parse(b'{"model":"auto","prompt":[1.0,2.0]}').document["prompt"] == [1, 2]
+    assert parse(b'{"model":"auto","prompt":"","stop":null,"n":null,"service_tier":{}}').document["prompt"] == ""

@@ -210,6 +210,11 @@ def test_unknown_fields_pass_on_and_those_of_anthropics_api_do_not() -> None:
     assert found["reasoning_effort"] == "medium"
 
 
+def test_whole_numbers_may_be_written_as_floats() -> None:
+    document = parsed(top_k=4.0, max_tokens=9.0, thinking={"type": "enabled", "budget_tokens": 1024.0}).document
+    assert [type(document[name]) for name in ("top_k", "max_completion_tokens")] == [int, int]
+
+
 def test_a_schema_of_the_answer() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     found = plain(output_config={"effort": "max", "format": {"type": "json_schema", "schema": schema}})
@@ -268,6 +273,8 @@ def test_a_trimmed_conversation_is_projected_too() -> None:
         ({"stream": "yes"}, "stream"),
         ({"stop_sequences": ["x"] * 100}, "stop_sequences"),
         ({"tool_choice": {"type": "some"}}, "tool_choice.type"),
+        ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
+        ({"system": [{"text": "x"}]}, "system[0].type"),
         ({"tools": [7]}, "tools[0]"),
         ({"tools": [{"name": 7, "input_schema": {}}]}, "tools[0].name"),
         ({"metadata": {"user_id": "x" * 600}}, "metadata.user_id"),

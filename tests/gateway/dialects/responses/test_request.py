@@ -100,3 +100,23 @@ def test_too_many_items_are_refused() -> None:
     with pytest.raises(InvalidRequest) as caught:
         parsed(input=[{"role": "user", "content": "x"}] * 4097)
     assert caught.value.param == "input"
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"store": "false"}, "store"),
+        ({"metadata": "x"}, "metadata"),
+        ({"input": [{"type": "item_reference"}]}, "input[0].id"),
+        ({"input": [{"type": "function_call_output", "call_id": "a", "output": False}]}, "input[0].output"),
+        ({"input": [{"type": False, "role": "user", "content": "x"}]}, "input[0].type"),
+    ],
+)
+def test_refusals_name_the_field_of_the_request(fields: dict[str, Any], path: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parsed(**fields)
+    assert caught.value.param == path
+
+
+def test_numbers_that_are_whole_may_be_floats() -> None:
+    assert parsed(input="x", max_output_tokens=8.0, seed=7.0)["seed"] == 7

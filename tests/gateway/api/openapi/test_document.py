@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema_rs  # comes with schemathesis
 import pytest
 
-from gateway.api.openapi import openapi_document
+from gateway.api.openapi.document import openapi_document
 from gateway.chat.request import ChatRequestParser
 from gateway.errors import InvalidRequest
 from tests.gateway.chat.test_request import ACCEPTED, REFUSED

@@ -34,8 +34,9 @@ class ResponsesFields(msgspec.Struct, frozen=True, kw_only=True):
     """False: the response is not kept, whatever the policy says."""
     previous_response_id: str | None = None
     """Id of a stored response that this one continues."""
-    include: list[str] | None = None
-    truncation: str | None = None
+    include: list[Any] | None = None
+    truncation: Any = None
+    """Passed on; a gateway that trims does so by its policy."""
     user: str | None = None
     prompt_cache_key: str | None = None
     service_tier: str | None = None

@@ -1,0 +1,1 @@
+"""The public API as an OpenAPI document."""
