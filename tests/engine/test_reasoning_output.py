@@ -35,7 +35,7 @@ def thinking(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     model: Any = Qwen3ForCausalLM(config)
     model.save_pretrained(folder / "random")
     MODELS[request.param].write(folder / "random")
-    with serving(folder) as engine:
+    with serving(folder, "--no-compiled-steps") as engine:
         engine.family = request.param
         engine.added = added_tokens(folder / "random")
         yield engine

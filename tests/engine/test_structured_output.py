@@ -135,12 +135,12 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 
 @contextlib.contextmanager
-def serving(folder: Path) -> Iterator[Engine]:
+def serving(folder: Path, *flags: str) -> Iterator[Engine]:
     """An engine over the model `random` of the folder."""
     socket = folder / "engine.sock"
     command = [sys.executable, "-m", "engine", "--model", str(folder / "random"), "--listen", f"unix:{socket}"]
     options = ["--threads", "1", "--num-blocks", "512", "--log-level", "error"]
-    process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE)
+    process = subprocess.Popen([*command, *options, *flags], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
         assert process.stdout.readline().startswith(b"engine: ")

@@ -92,7 +92,7 @@ def _named_call(place: int, use: ToolUse, form: ToolFormat) -> str:
         case "harmony":
             _, channel, message, constrain = map(marker, HARMONY_MARKERS[:4])
             recipient = json.dumps(f"commentary to=functions.{function.name}")
-            rule = f'named_{place}: {channel} {recipient} " "? ({constrain}? "json")? {message} {inner}'
+            rule = f'named_{place}: {channel} {recipient} (" "? {constrain} "json" | " json")? {message} {inner}'
         case _:
             head = json.dumps(f'{{"name": "{function.name}", "{form.arguments_key}": ')
             rule = f'object_{place}: {head} {inner} "}}"'

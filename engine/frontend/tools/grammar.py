@@ -63,7 +63,7 @@ def make_grammar(
             source = {"grammars": [{"json_schema": with_options(schema, is_strict)}]}
             return Grammar(json.dumps(source), param, unenforced)
         body = f"body: {_answer(reasoning)}\nanswer: {json_rule(schema, is_strict)}\n"
-    rules = _before_body(reasoning, start) + body
+    rules = _before_body(reasoning, start, has_schema=schema is not None) + body
     return Grammar(json.dumps({"grammars": [{"lark_grammar": rules}]}), param, unenforced)
 
 
@@ -72,11 +72,13 @@ def _constrains(use: ToolUse) -> bool:
     return use.is_forced or any(tool.function.strict for tool in use.allowed)
 
 
-def _before_body(reasoning: ReasoningFormat | None, start: ReasoningStart) -> str:
+def _before_body(reasoning: ReasoningFormat | None, start: ReasoningStart, *, has_schema: bool) -> str:
     """Return the rules of `start`, which ends with `body`."""
     if reasoning is None:
         return "start: body\n"
-    return harmony_rules(reasoning) if reasoning.family == "harmony" else reasoning_rules(reasoning, start)
+    if reasoning.family == "harmony":
+        return harmony_rules(reasoning, has_commentary=not has_schema)
+    return reasoning_rules(reasoning, start)
 
 
 def _answer(reasoning: ReasoningFormat | None, content: str = "answer") -> str:

@@ -35,14 +35,18 @@ def reasoning_rules(form: ReasoningFormat, start: ReasoningStart) -> str:
     return f"start: SPACES? ({opening}) reasoning {tail} | {tail}\n{rules}"
 
 
-def harmony_rules(form: ReasoningFormat) -> str:
-    """Return the rules of `start`: any messages of reasoning and commentary, then `body`, the last message."""
+def harmony_rules(form: ReasoningFormat, *, has_commentary: bool) -> str:
+    """Return the rules of `start`: any messages of reasoning, then `body`, the last message.
+
+    With `has_commentary`, messages for the user may stand among them; clients get these as part of the answer.
+    """
     start, channel, message, _ = (marker_rule(mark, form.marker_ids) for mark in HARMONY_MARKERS[:4])
     end = marker_rule(HARMONY_MARKERS[4], form.marker_ids)
+    channels = '("analysis" | "commentary")' if has_commentary else '"analysis"'
     free = " | ".join(filter(None, ("NOTE", ids_rule(form.other_ids))))
     return (
         f'start: (note {start} "assistant")* body\n'
-        f'note: {channel} ("analysis" | "commentary") {message} ({free})* {end}\n'
+        f"note: {channel} {channels} {message} ({free})* {end}\n"
         f"NOTE: /{ANY_TEXT}+/\n"
     )
 

@@ -312,14 +312,17 @@ def test_harmony_reasons_in_messages_before_the_last() -> None:
     bench = Bench(has_markers=True)
     form, harmony = bench.form("harmony"), reasoning(bench, "harmony")
     answer = bench.compile(make_grammar(ANSWER, None, None, harmony, "open"))
-    for before in ("", NOTE, NOTE * 2, NOTE.replace("analysis", "commentary")):
+    preamble = NOTE.replace("analysis", "commentary")
+    for before in ("", NOTE, NOTE * 2):
         assert bench.follows(answer, before + FINAL + '{"x": 5}'), before
+    assert not bench.follows(answer, preamble + FINAL + '{"x": 5}')
     for wrong in ('{"x": 5}', NOTE, NOTE + FINAL + "hello", FINAL + '{"x": "5"}'):
         assert not bench.follows(answer, wrong), wrong
 
     forced = bench.compile(make_grammar(None, choose_tools(tools("f"), "required", None), form, harmony, "open"))
     for head in (TO_F, TO_F.replace(" <|constrain|>json", ""), TO_F.replace("<|constrain|>", "")):
         assert bench.follows(forced, NOTE + head + '{"x": 5}'), head
+    assert bench.follows(forced, preamble + TO_F + '{"x": 5}')
     assert not bench.follows(forced, NOTE + FINAL + "hello")
 
     strict = choose_tools(tools("f", strict=True), "auto", None)
