@@ -29,6 +29,10 @@ class PlainWeight:
         """Shape (out, in)."""
         return self.codes.shape[0], self.codes.shape[1]
 
+    def dequantize(self) -> torch.Tensor:
+        """Return the weight itself, float32 [out, in]."""
+        return self.codes
+
     def rows(self, indices: torch.Tensor) -> PlainWeight:
         """Return the outputs with these indices, in their order."""
         return PlainWeight(self.codes.index_select(0, indices))

@@ -37,7 +37,8 @@ class Adapted:
 def adapted(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Adapted:
     folder = tmp_path_factory.mktemp("adapters")
     base: Any = Qwen3ForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
-    folders, answers = {}, {None: TinyCore(checkpoint).answers(PROMPTS)}
+    folders: dict[str, Path] = {}
+    answers: dict[str | None, list[list[int]]] = {None: TinyCore(checkpoint).answers(PROMPTS)}
     for seed, (name, modules) in enumerate({"first": MODULES, "second": ATTENTION}.items()):
         folders[name] = folder / name
         deltas = write_adapter(folders[name], base, rank=8, seed=seed, modules=modules)

@@ -90,7 +90,7 @@ def test_a_failed_step_is_computed_again(folder: Path, reference: PreTrainedMode
             raise RuntimeError("after the states were written")
         return hidden
 
-    core.model.forward = fail_at_times  # type: ignore[method-assign]
+    core.model.forward = fail_at_times  # type: ignore[assignment, method-assign]
     core.runner = FaultIsolation(core.runner, core.scheduler.check_integrity)  # type: ignore[assignment]
 
     assert core.answers(PROMPTS) == [greedy(reference, prompt) for prompt in PROMPTS]

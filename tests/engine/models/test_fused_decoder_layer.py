@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -43,7 +44,11 @@ def test_fused_models_equal_plain_ones_over_chunks_decode_and_verification(varia
 
 def small_reference(variant: str) -> PreTrainedModel:
     """One layer and few heads: the interpreter takes a millisecond for each program."""
-    changes = {"gemma3": {"layer_types": ["sliding_attention"]}, "smollm3": {"no_rope_layers": [0]}}.get(variant, {})
+    options: dict[str, dict[str, Any]] = {
+        "gemma3": {"layer_types": ["sliding_attention"]},
+        "smollm3": {"no_rope_layers": [0]},
+    }
+    changes = options.get(variant, {})
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12}
     return make_reference(variant, num_hidden_layers=1, **heads, **changes)
 

@@ -27,7 +27,7 @@ from tests.engine.models.families.parity import (
 )
 from tests.engine.models.paged import PagedRunner, Row
 
-VISION = {
+VISION: dict[str, dict[str, Any]] = {
     "gemma3": {"model_type": "siglip_vision_model", "hidden_size": 16, "intermediate_size": 16, "image_size": 28},
     "qwen3_5": {"hidden_size": 16, "intermediate_size": 16, "depth": 1, "num_heads": 2, "out_hidden_size": 48},
     "mistral3": {"model_type": "pixtral", "hidden_size": 16, "intermediate_size": 16, "image_size": 28},
@@ -38,7 +38,7 @@ EACH = pytest.mark.parametrize("kind", ["gemma3", "mistral3", "qwen3_5"])
 def make_multimodal(kind: str) -> PreTrainedModel:
     """A model for text and images with random weights, of the smallest image part there is."""
     text = {**SHAPE, "tie_word_embeddings": False, **VARIANTS["mistral" if kind == "mistral3" else kind]}
-    vision = {"num_hidden_layers": 1, "num_attention_heads": 2, "patch_size": 14, **VISION[kind]}
+    vision: dict[str, Any] = {"num_hidden_layers": 1, "num_attention_heads": 2, "patch_size": 14, **VISION[kind]}
     tied = {"tie_word_embeddings": bool(text["tie_word_embeddings"])}
     config = AutoConfig.for_model(kind, text_config=text, vision_config=vision, **tied)
     torch.manual_seed(11)

@@ -33,7 +33,7 @@ def write_pair(folder: Path) -> tuple[Path, Path]:
     for name in [name for name in tensors if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
         found = [mxfp4(weight) for weight in others.pop(name).transpose(1, 2).contiguous()]
         codes = torch.stack([parts["weight_packed"] for parts, _ in found])
-        others[f"{name}_blocks"] = codes.unflatten(2, (-1, 16))
+        others[f"{name}_blocks"] = codes.unflatten(2, (-1, 16))  # type: ignore[no-untyped-call]
         others[f"{name}_scales"] = torch.stack([parts["weight_scale"] for parts, _ in found])
         tensors[name] = torch.stack([restored.t() for _, restored in found])
     save_file(tensors, plain / "model.safetensors", metadata={"format": "pt"})
