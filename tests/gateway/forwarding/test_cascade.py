@@ -34,7 +34,7 @@ routes:
     match: {{models: [auto]}}
     select: {{policy: cascade, min_quality: 0.8, cascade: {{first_tokens: 3}}, candidates: [small, large]}}
 """
-SURE, UNSURE = (-0.01, -0.02, -0.01, -0.3), (-0.01, -1.2, -0.01, -0.01)
+SURE, UNSURE = (-0.01, -0.02, -0.01, -0.3), (-1.2, -1.2, -1.0, -0.01)
 
 
 def notified(text: str, logprob: float) -> dict[str, Any]:
