@@ -10,6 +10,7 @@ import torch
 from engine.attention.base import AttentionBackend, AttentionSpec, ForwardContext, KVCache
 from engine.models.activations import ActivationBuffers, Activations
 from engine.models.config.config import ModelConfig
+from engine.models.embedding import TokenEmbedding
 from engine.models.layers import HeadGroupNorm, RMSNorm, Rotary
 from engine.models.linear import Linear
 from engine.models.mlp import MLP
@@ -100,7 +101,7 @@ class Decoder:
         self,
         config: ModelConfig,
         *,
-        embedding: torch.Tensor,
+        embedding: TokenEmbedding,
         layers: list[DecoderLayer],
         norm: RMSNorm,
         head: Linear,
@@ -117,9 +118,6 @@ class Decoder:
         self.local_rotary: Rotary | None = None
         if config.local_rope is not None:
             self.local_rotary = Rotary(config.local_rope, config.head_dim, embedding.device)
-        # The scale is rounded to the embedding's dtype, as in the training of these models.
-        scale = config.traits.embedding_scale
-        self._embedding_scale = None if scale is None else torch.tensor(scale, dtype=embedding.dtype).item()
         self._buffers = ActivationBuffers(config, embedding.dtype, embedding.device)
 
     @torch.inference_mode(False)
@@ -130,14 +128,20 @@ class Decoder:
             if rotary is not None:
                 rotary.reserve(num_positions)
 
+    def rotation_tables(self, num_positions: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the rotations [N, head_dim / 2] of at least `num_positions` positions: global ones, and local ones.
+
+        Both are the same table in a model whose layers all rotate alike.
+        """
+        table = self.rotary.table(num_positions)
+        return table, table if self.local_rotary is None else self.local_rotary.table(num_positions)
+
     @torch.inference_mode()
     def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
         """Return the final hidden states [T, hidden] of token_ids int64 [T]; the attention backend is prepared here."""
         self._backend.prepare(context)
         activations = self._buffers.of(token_ids.shape[0])
-        torch.index_select(self.embedding, 0, token_ids, out=activations.residual)
-        if self._embedding_scale is not None:
-            activations.residual.mul_(self._embedding_scale)
+        self.embedding.into(token_ids, activations.residual)
         num_positions = max(context.context_lens)
         rotations = local = self.rotary.at(context.positions, num_positions)
         if self.local_rotary is not None:

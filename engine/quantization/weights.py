@@ -98,9 +98,15 @@ class GroupWeight:
 
 def quantize_channels(weight: torch.Tensor) -> ChannelWeight:
     """Quantize a weight [out, in] to symmetric int8; the rounding error is at most half its output's scale."""
-    weight = weight.float()
-    scales = weight.abs().amax(1).div_(INT8_MAX).clamp_(min=_TINY)
-    codes = weight.div(scales.unsqueeze(1)).round_().clamp_(-INT8_MAX, INT8_MAX).to(torch.int8)
+    rows = max(1, _PIECE_NUMBERS // weight.shape[1])
+    codes = torch.empty(weight.shape, dtype=torch.int8, device=weight.device)
+    scales = torch.empty(weight.shape[0], device=weight.device)
+    # Piece by piece, so that a large vocabulary's weight is never there in float32.
+    for start in range(0, weight.shape[0], rows):
+        piece = weight[start : start + rows].float()
+        of_piece = piece.abs().amax(1).div_(INT8_MAX).clamp_(min=_TINY)
+        codes[start : start + rows] = piece.div(of_piece.unsqueeze(1)).round_().clamp_(-INT8_MAX, INT8_MAX)
+        scales[start : start + rows] = of_piece
     return ChannelWeight(codes, scales)
 
 

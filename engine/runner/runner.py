@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from engine.attention.base import KVCache
@@ -36,6 +38,7 @@ class ModelRunner:
         max_tokens: int,
         max_num_seqs: int,
         max_blocks: int,
+        places: npt.NDArray[np.int64] | None = None,
     ) -> None:
         self._model = model
         self._sampler = sampler
@@ -43,7 +46,7 @@ class ModelRunner:
         self._sample_rows = sample_rows
         self.heads: MedusaProposer | None = None
         """Prediction heads, run where a step requires them; further steps in the same call use them too."""
-        self._buffers = InputBuffers.alternating(max_tokens, max_num_seqs, max_blocks, block_size, device)
+        self._buffers = InputBuffers.alternating(max_tokens, max_num_seqs, max_blocks, block_size, device, places)
 
     @torch.inference_mode()
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:

@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from engine.config import EngineConfigError
+from engine.huge_pages import drop_file_pages
 from engine.models.config.config import read_json_object
 from engine.models.config.config_reader import ModelConfigError
 
@@ -91,6 +92,12 @@ class Checkpoint:
     def discard(self, name: str) -> None:
         """Leave a tensor unused on purpose; a missing one is ignored."""
         self._remaining.pop(name, None)
+
+    def drop_pages(self) -> None:
+        """Release the memory of what was read of the files; tensors stay mapped and are read again where needed."""
+        for file in self._files.values():
+            for name in file.keys():  # noqa: SIM118 - a safetensors handle is not a mapping
+                drop_file_pages(file.get_tensor(name))
 
     def check_all_taken(self) -> None:
         """Raise CheckpointError with the names of tensors that the model does not use."""

@@ -13,13 +13,14 @@ from engine.config import Quantization
 from engine.models.config.checkpoint import Checkpoint, CheckpointError
 from engine.models.config.config import ExpertTraits, ModelConfig
 from engine.models.decoder import Decoder, DecoderLayer
+from engine.models.embedding import TokenEmbedding
 from engine.models.experts import Expert, ExpertRouter, SharedExpert, SparseMLP
 from engine.models.families.registry import read_model_config
 from engine.models.layer_ops import LayerOps, layer_ops
 from engine.models.layers import HeadGroupNorm, RMSNorm
 from engine.models.linear import Linear
 from engine.models.mlp import MLP, DenseMLP
-from engine.models.raw_weights import RawWeights
+from engine.models.raw_weights import WeightPacker
 from engine.models.split import Split, Unsplit
 from engine.quantization.choice import KernelTable
 from engine.quantization.maker import LinearMaker
@@ -51,7 +52,7 @@ def load_model(
     ops: LayerOps | None = None,
     split: Split | None = None,
     max_model_len: int = 0,
-    retained: RawWeights | None = None,
+    packer: WeightPacker | None = None,
 ) -> Decoder:
     """Load the model of a Hugging Face folder (config.json, safetensors), ready to run.
 
@@ -65,7 +66,7 @@ def load_model(
         ops: Layer operations; None: the default of the device.
         split: Part of the model for this process; None: all of it.
         max_model_len: Longest sequence, which selects one of two sets of rope frequencies; 0: the model's default.
-        retained: Store for the weights before their layout changes, for other kernels.
+        packer: Packer of the projections' weights for compiled steps; they are then read in the checkpoint's own dtype.
 
     Raises:
         ModelConfigError: The config cannot be served.
@@ -76,9 +77,15 @@ def load_model(
     whole = read_model_config(model_dir)
     whole = replace(whole, rope=whole.rope.reaching(max_model_len))
     config, checkpoint = split.config(whole), split.checkpoint(model_dir, whole)
-    maker = LinearMaker(quantization, kernels or KernelTable(time.perf_counter), retained)
-    model = _Assembler(config, checkpoint, dtype, device, maker, ops or layer_ops(device), split).decoder(backend)
+    maker = LinearMaker(quantization, kernels or KernelTable(time.perf_counter), packer)
+    takes_own_dtype = packer is not None
+    assembler = _Assembler(
+        config, checkpoint, dtype, device, maker, ops or layer_ops(device), split, takes_own_dtype=takes_own_dtype
+    )
+    model = assembler.decoder(backend)
     checkpoint.check_all_taken()
+    if takes_own_dtype:
+        checkpoint.drop_pages()
     return model
 
 
@@ -98,6 +105,8 @@ class _Assembler:
         maker: LinearMaker,
         ops: LayerOps,
         split: Split,
+        *,
+        takes_own_dtype: bool,
     ) -> None:
         self._config = config
         self._checkpoint = checkpoint
@@ -106,18 +115,19 @@ class _Assembler:
         self._maker = maker
         self._ops = ops
         self._split = split
+        self._takes_own_dtype = takes_own_dtype
 
     def decoder(self, backend: AttentionBackend) -> Decoder:
         config = self._config
-        embedding = self._copy("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
+        table = self._table("model.embed_tokens.weight")
         if config.tie_word_embeddings:
             self._checkpoint.discard("lm_head.weight")
-            head = embedding
+            head = table
         else:
-            head = self._copy("lm_head.weight", config.vocab_size, config.hidden_size)
+            head = self._table("lm_head.weight")
         return Decoder(
             config,
-            embedding=embedding,
+            embedding=TokenEmbedding(table, self._dtype, config.traits.embedding_scale),
             layers=[self._layer(index) for index in range(config.num_layers)],
             norm=self._norm("model.norm.weight"),
             head=self._split.gathered(self._maker.head(self._split.head_rows(head)), config.vocab_size),
@@ -233,7 +243,9 @@ class _Assembler:
             self._checkpoint.take(f"{prefix}.{name}.{kind}", (num_heads * config.head_dim, *row_shape))
             for name, num_heads, _ in named
         ]
-        fused = self._empty((config.num_heads + 2 * config.num_kv_heads) * config.head_dim, *row_shape)
+        dtype = self._dtype_of(parts[0], kind)
+        num_rows = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
+        fused = torch.empty(num_rows, *row_shape, dtype=dtype, device=self._device)
         heads = fused.view(-1, config.head_dim, *row_shape)
         start = 0
         for (_, num_heads, num_rotated), taken in zip(named, parts, strict=True):
@@ -285,10 +297,22 @@ class _Assembler:
     def _stacked(self, prefixes: list[str], kind: str, *shape: int) -> torch.Tensor:
         """Return tensors of one shape stacked along the first axis."""
         parts = [self._checkpoint.take(f"{prefix}.{kind}", shape) for prefix in prefixes]
-        stacked = self._empty(len(prefixes) * shape[0], *shape[1:])
+        dtype = self._dtype_of(parts[0], kind)
+        if len(parts) == 1 and self._takes_own_dtype and dtype == parts[0].dtype:
+            return parts[0]  # mapped from the file; what packs it only reads
+        stacked = torch.empty(len(prefixes) * shape[0], *shape[1:], dtype=dtype, device=self._device)
         for index, part in enumerate(parts):
             stacked[index * shape[0] : (index + 1) * shape[0]].copy_(part)
         return stacked
+
+    def _table(self, name: str) -> torch.Tensor:
+        """Return the table [vocab, hidden]: mapped from the file where the model reads it in its own dtype."""
+        shape = self._config.vocab_size, self._config.hidden_size
+        return self._checkpoint.take(name, shape) if self._takes_own_dtype else self._copy(name, *shape)
+
+    def _dtype_of(self, part: torch.Tensor, kind: str) -> torch.dtype:
+        """Return the dtype in which a projection's tensors of a kind are read; biases are added in the model's."""
+        return part.dtype if self._takes_own_dtype and kind == "weight" else self._dtype
 
     def _norm(self, name: str) -> RMSNorm:
         config = self._config

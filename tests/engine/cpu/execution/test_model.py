@@ -15,9 +15,9 @@ from engine.attention.base import ForwardContext, KVCache
 from engine.attention.torch_attention import TorchAttention
 from engine.cpu.execution.model import CompiledModel
 from engine.cpu.execution.model_records import NotCompilable
+from engine.cpu.gemm.records import RecordMemory
 from engine.cpu.gemm.tiles import LANES
 from engine.models.loading.loader import load_model
-from engine.models.raw_weights import RawWeights
 from tests.engine.models.checkpoints import VARIANTS, make_reference, save_checkpoint
 from tests.engine.models.families.parity import (
     ONE_OF_EACH_FAMILY,
@@ -28,10 +28,8 @@ from tests.engine.models.families.parity import (
 )
 from tests.engine.models.paged import CPU, PagedRunner, Row, compile_model
 
-OTHERS = ("gemma2", "gemma3", "mixtral", "qwen2_moe", "qwen3_moe", "olmo2")
-"""Norms behind branches, capped scores, experts, heads normed together: these are computed as before."""
-COMPILABLE = tuple(variant for variant in VARIANTS if variant not in (*OTHERS, "phi3_longrope"))
-"""All the rest, but for one whose rope is made for heads of 8 numbers."""
+COMPILABLE = tuple(variant for variant in VARIANTS if variant != "phi3_longrope")
+"""All but one whose rope is made for heads of 8 numbers."""
 SIZES = {"hidden_size": 96, "vocab_size": 100}
 """Heads of 16 numbers in threes."""
 Opener = Callable[..., PagedRunner]
@@ -80,7 +78,7 @@ def test_greedy_text_equals_transformers_where_compiled_steps_come_between_other
         assert row.tokens[len(prompt) :][:64] == reference_greedy(reference, prompt, 64)
 
 
-@pytest.mark.parametrize("variant", ["qwen3", "mistral", "llama_biased"])
+@pytest.mark.parametrize("variant", ["qwen3", "mistral", "llama_biased", "gemma2", "gemma3", "olmo2", "qwen2_moe"])
 def test_a_token_gets_the_same_numbers_alone_in_a_batch_and_among_drafts(variant: str, open_runner: Opener) -> None:
     runner = open_runner(variant, shuffle_seed=2, compiled_threads=2)
     alone, in_batch, other, drafted = (Row(list(PROMPT[start:40])) for start in (0, 0, 7, 0))
@@ -252,24 +250,14 @@ def test_a_number_that_is_none_is_seen_in_the_logits(open_runner: Opener) -> Non
     assert runner.step([(row, 1)])[0].isnan().all()
 
 
-@pytest.mark.parametrize("variant", OTHERS)
-def test_what_compiled_steps_do_not_know_is_named(variant: str, tmp_path: Path) -> None:
-    folder = save_checkpoint(make_reference(variant, **SIZES), tmp_path)
-    backend, retained = TorchAttention(CPU), RawWeights()
-    model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, retained=retained)
-
-    with pytest.raises(NotCompilable, match=r"norm|experts|gated SiLU"):
-        compile_model(model, backend, retained)
-
-
 def test_sizes_that_fill_no_register_are_named(tmp_path: Path) -> None:
     size = LANES // 2
     folder = save_checkpoint(make_reference("llama3", **SIZES, head_dim=size), tmp_path)
-    backend, retained = TorchAttention(CPU), RawWeights()
-    model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, retained=retained)
+    backend = TorchAttention(CPU)
+    model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, packer=RecordMemory())
 
     with pytest.raises(NotCompilable, match=f"head_dim is {size}, no multiple of {LANES}"):
-        compile_model(model, backend, retained)
+        compile_model(model, backend)
 
 
 def test_an_int8_pool_is_read_in_torch(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from engine.cpu.attention import attention
 from engine.cpu.attention.softmax_tile import weights_of
 from engine.cpu.gemm import arithmetic
-from engine.cpu.gemm.records import packed
+from engine.cpu.gemm.packed_weight import num_vectors, pack_into
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit.compiler import compiled
 
@@ -26,6 +26,13 @@ def numbers(*shape: int, seed: int = 1) -> Floats:
 @compiled
 def weigh_scores(scores, size, start, end, scale):  # type: ignore[no-untyped-def]
     return weights_of(scores, size, start, end, scale)
+
+
+def packed(weight: torch.Tensor) -> torch.Tensor:
+    together = 2 if weight.dtype == torch.bfloat16 else 1
+    found = weight.new_zeros(num_vectors(weight.shape[0]), weight.shape[1] // together, LANES, together)
+    pack_into(found, weight)
+    return found
 
 
 def address(array: npt.NDArray[np.generic]) -> int:
