@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 import time
@@ -68,9 +69,11 @@ class SharedState:
             cache.share_with(self.sharing)
 
     async def try_reach(self) -> None:
-        """Try to reach the store; without one the gateway serves all the same."""
-        with contextlib.suppress(StoreUnavailable):  # the log has it
-            await self.limits.ping()
+        """Try to reach the store on every connection; without one the gateway serves all the same.
+
+        The first operation on a connection takes longer than the operation timeout allows.
+        """
+        await asyncio.gather(*(_try_reach(store) for store in self._connected()))
 
     def start(self, spawn: Spawn) -> None:
         """Spawn the tasks that refresh the shared state until they are cancelled."""
@@ -99,3 +102,8 @@ class SharedState:
         watch = StoreWatch(self._metrics, self._log, address.shown, is_side=is_side)
         raw = open_store(address, timeout_s=timeout_s, clock=time.monotonic, wall=time.time, on_damage=watch.damaged)
         return GuardedStore(raw, timeout_s=timeout_s, clock=time.monotonic, observer=watch)
+
+
+async def _try_reach(store: GuardedStore) -> None:
+    with contextlib.suppress(StoreUnavailable):  # the log has it
+        await store.ping()

@@ -104,6 +104,7 @@ async function plan() {
 async function commit(path, body, done, method) {
   try {
     await act(`policy${path}`, { method, headers: { "if-match": inForce.etag }, body }, done);
+    watched = undefined; // an end that this page brings about is not news
     await refresh();
   } catch ({ error }) {
     const { conflict, problems: found } = error ?? {};
@@ -159,7 +160,7 @@ async function watch() {
   $("#canary").closest(".card").classList.toggle("first", Boolean(c));
   if (watched && !c && past[0]?.id === watched) {
     notify(`The canary has ended (${words(past[0].state)}): ${past[0].why ?? ""}`, past[0].state === "promoted" ? "good" : "bad");
-    if (!dirty()) await refresh(); // it may have become the policy in force
+    if (!dirty()) await refresh(null, true); // it may have become the policy in force
   }
   watched = c?.id;
 }
@@ -182,8 +183,11 @@ async function back(r) {
   if (given) commit("/rollback", { revision: r.number, reason: given.reason }, "Rolled back.");
 }
 
-const refresh = (text) => load(async () => {
-  inForce = await api("policy");
+// With `keeps`, what somebody has begun to write meanwhile stays.
+const refresh = (text, keeps = false) => load(async () => {
+  const newest = await api("policy");
+  if (keeps && dirty()) text = editor.value;
+  inForce = newest;
   banner("readonly", inForce.read_only && `${(inForce.read_only_why ?? "This policy is read only").replace(/^t/, "T")}.`, "calm");
   banner("bad", !inForce.status.is_current && `The newest revision is not in force: ${inForce.status.error}`, "bad");
   await draft(text ?? inForce.document);

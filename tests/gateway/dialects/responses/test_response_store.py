@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,11 @@ def keeping(folder: Path, ttl_s: int = 60) -> str:
     return policy_text(folder) + f"responses: {{store: true, ttl_s: {ttl_s}}}\n"
 
 
+def storing(folder: Path, settings: dict[str, Any] | None = None) -> AbstractAsyncContextManager[Stack]:
+    """Run a gateway that keeps responses, in a store that a busy disk does not make unreadable."""
+    return running(folder, policy=keeping(folder), settings={"store.timeout_s": 2.0, **(settings or {})})
+
+
 async def get(stack: Stack, path: str) -> Any:
     """Read from the public listener."""
     return await stack.get(f"{PATH}/{path}")
@@ -34,7 +40,7 @@ async def get(stack: Stack, path: str) -> Any:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_response_is_continued_by_its_id(tmp_path: Path, stream: bool) -> None:
-    async with running(tmp_path, policy=keeping(tmp_path)) as stack:
+    async with storing(tmp_path) as stack:
         first = await create(stack, instructions="Be short.", stream=stream)
         response = events_of(first.body)[-1]["response"] if stream else first.json
         assert response["store"] is True
@@ -51,7 +57,7 @@ async def test_a_response_is_continued_by_its_id(tmp_path: Path, stream: bool) -
 
 
 async def test_an_item_is_referred_to_by_its_id(tmp_path: Path) -> None:
-    async with running(tmp_path, policy=keeping(tmp_path)) as stack:
+    async with storing(tmp_path) as stack:
         first = await create(stack)
         reference = {"type": "item_reference", "id": first.json["output"][0]["id"]}
         again = [{"role": "user", "content": "hi"}, reference, {"role": "user", "content": "again"}]
@@ -63,7 +69,7 @@ async def test_an_item_is_referred_to_by_its_id(tmp_path: Path) -> None:
 
 
 async def test_a_response_is_read_listed_and_deleted(tmp_path: Path) -> None:
-    async with running(tmp_path, policy=keeping(tmp_path)) as stack:
+    async with storing(tmp_path) as stack:
         made = (await create(stack, input=[{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])).json
         read = await get(stack, made["id"])
         assert read.json == made
@@ -88,13 +94,13 @@ async def test_a_response_is_read_listed_and_deleted(tmp_path: Path) -> None:
 
 
 async def test_another_gateway_with_the_same_store_continues_a_response(tmp_path: Path, url: str) -> None:
-    settings = {"store.address": url}
+    address = {"store.address": url}
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    async with running(tmp_path / "a", policy=keeping(tmp_path / "a"), settings=settings) as stack:
+    async with storing(tmp_path / "a", address) as stack:
         made = (await create(stack)).json
         assert made["store"] is True
-    async with running(tmp_path / "b", policy=keeping(tmp_path / "b"), settings=settings) as stack:
+    async with storing(tmp_path / "b", address) as stack:
         assert (await get(stack, made["id"])).json == made
         reply = await create(stack, input="again", previous_response_id=made["id"])
         assert reply.status == 200
@@ -105,14 +111,14 @@ async def test_another_gateway_with_the_same_store_continues_a_response(tmp_path
 
 @pytest.mark.parametrize("query", ["order=up", "limit=0", "limit=101", "limit=x", "after=msg_x"])
 async def test_wrong_pages_are_refused(tmp_path: Path, query: str) -> None:
-    async with running(tmp_path, policy=keeping(tmp_path)) as stack:
+    async with storing(tmp_path) as stack:
         made = (await create(stack)).json
         reply = await get(stack, f"{made['id']}/input_items?{query}")
     assert (reply.status, reply.error["param"]) == (400, query.partition("=")[0])
 
 
 async def test_a_client_declines_to_have_its_response_stored(tmp_path: Path) -> None:
-    async with running(tmp_path, policy=keeping(tmp_path)) as stack:
+    async with storing(tmp_path) as stack:
         made = (await create(stack, store=False)).json
         assert made["store"] is False
         assert (await get(stack, made["id"])).status == 404
@@ -175,7 +181,7 @@ async def test_what_is_too_large_is_not_stored(tmp_path: Path) -> None:
 async def test_a_response_that_could_not_be_stored_reports_it(
     tmp_path: Path, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(tmp_path, policy=keeping(tmp_path)) as stack:
+    async with storing(tmp_path) as stack:
         monkeypatch.setattr(stack.gateway._stores.responses, "_store", _Lost(), raising=True)
         reply = await create(stack, stream=stream)
     response = events_of(reply.body)[-1]["response"] if stream else reply.json
