@@ -33,7 +33,9 @@ def test_answers_are_those_of_a_pool_that_keeps_everything(
 ) -> None:
     folder = save_checkpoint(make_reference(variant, **SIZES), tmp_path)
     whole = core(folder, compiled_threads=compiled_threads)
-    windowed = core(folder, compiled_threads=compiled_threads, num_window_blocks=num_window_blocks(block_size))
+    # A few more than running sequences need, so that places of shared prefixes outlive the sequences' own.
+    num_places = num_window_blocks(block_size) + 12
+    windowed = core(folder, compiled_threads=compiled_threads, num_window_blocks=num_places)
 
     for prompts in (PROMPTS, LONG, SHARED, SHARED, LONG, [PROMPTS[0] + [5]]):
         assert windowed.answers(prompts, max_tokens=40) == whole.answers(prompts, max_tokens=40)
