@@ -163,6 +163,8 @@ class BlockManager:
         if num_full <= seq.num_registered_blocks or not self.enable_prefix_cache:
             return
         for index in range(seq.num_registered_blocks, num_full):
+            if self._windows is not None:
+                self._drop_passed(seq, index, self._windows)
             self._index.insert(seq, index)
         seq.num_registered_blocks = num_full
 
@@ -202,6 +204,16 @@ class BlockManager:
     def _blocks_behind(self, prefix: list[int], num_tokens: int) -> int:
         """Return the blocks of a table that starts with `prefix` and holds `num_tokens`; at least one is not shared."""
         return max(self.blocks_for(num_tokens), len(prefix) + 1)
+
+    def _drop_passed(self, seq: Sequence, index: int, windows: WindowBlocks) -> None:
+        """Drop an equal block whose place in windowed layers is gone, so that the sequence's own is found instead."""
+        block_id = self._index.find(seq, index)
+        if block_id is None or block_id == seq.block_table[index] or windows.has_place(block_id):
+            return
+        self._index.drop(block_id)
+        if not self._ref_counts[block_id]:
+            self._free.remove(block_id)
+            self._free.put(block_id, is_cached=False)
 
     def _acquire(self, block_id: int) -> None:
         if not self._ref_counts[block_id]:

@@ -57,6 +57,10 @@ class WindowBlocks:
         """Number of places that running sequences need."""
         return self.num_places - len(self._idle)
 
+    def has_place(self, block_id: int) -> bool:
+        """Return whether a block's content is in the pool of windowed layers."""
+        return self._has_place[block_id]
+
     def usable_prefix(self, block_ids: SequenceOf[int]) -> int:
         """Return how many of a prefix's cached blocks can be reused: those whose last window is still there."""
         usable = run = 0

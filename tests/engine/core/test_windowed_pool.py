@@ -37,7 +37,7 @@ def test_answers_are_those_of_a_pool_that_keeps_everything(
     num_places = num_window_blocks(block_size) + 12
     windowed = core(folder, compiled_threads=compiled_threads, num_window_blocks=num_places)
 
-    for prompts in (PROMPTS, LONG, SHARED, SHARED, LONG, [PROMPTS[0] + [5]]):
+    for prompts in (SHARED, SHARED, PROMPTS, LONG, SHARED, LONG, [PROMPTS[0] + [5]]):
         assert windowed.answers(prompts, max_tokens=40) == whole.answers(prompts, max_tokens=40)
         assert windowed.num_leaked == 0
     assert windowed.tally.prefix_hit_tokens > 0

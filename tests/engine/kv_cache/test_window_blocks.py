@@ -73,6 +73,19 @@ def test_a_prefix_is_found_again_if_the_window_at_its_end_is_still_there() -> No
     blocks.check_integrity([])
 
 
+def test_a_prefix_that_was_computed_again_is_found_in_its_new_blocks() -> None:
+    blocks, _ = manager(6)
+    for number, first_token in enumerate((0, 100, 0)):  # the second one takes the places of the first
+        seq = make_sequence(number, list(range(first_token, first_token + 24)))
+        assert begin(blocks, seq) == 0
+        for _ in range(6):
+            compute(blocks, seq, 4)
+        blocks.free(seq)
+        blocks.check_integrity([])
+
+    assert begin(blocks, make_sequence(3, [*range(24), 99])) == 24
+
+
 def test_the_prefix_of_a_sequence_is_not_given_away_before_its_step() -> None:
     blocks, windows = manager(6)
     first = make_sequence(0, list(range(16)))
