@@ -76,9 +76,7 @@ def _qkv_modules(config: ModelConfig) -> tuple[AdaptedModule, ...]:
     start = 0
     for name, count, num_rotated in parts:
         size = count * config.head_dim
-        order = (
-            _output_order(config, count, num_rotated) if num_rotated and not config.traits.has_adjacent_pairs else None
-        )
+        order = _output_order(config, count, num_rotated) if num_rotated and interleaves else None
         modules.append(AdaptedModule(f"self_attn.{name}", start, size, order))
         start += size
     return tuple(modules)
