@@ -68,17 +68,19 @@ class KVConfig:
     num_blocks: int = 0
     """Number of blocks in the KV pool; 0: sized from measured memory."""
     kv_memory_bytes: int = 0
-    """Upper bound of the KV pool in bytes; 0: a share of the free memory (see `memory_ratio`)."""
-    memory_ratio: float = 0.25
-    """Share of the memory still free after the warm-up peak that the KV pool may take (0.9 is usual on a GPU)."""
+    """Upper bound of the KV pool in bytes; 0: a share of the free memory (see `memory_utilization`)."""
+    memory_utilization: float = 0.0
+    """Share of the memory left beside weights and largest step that the KV pool may take; 0: 0.5 on a CPU, else 0.9."""
     enable_prefix_cache: bool = True
     """True to reuse the KV blocks of earlier prompts that begin alike."""
 
     def __post_init__(self) -> None:
         _require_positive(self, "block_size")
         _require_automatic(self, "num_blocks", "kv_memory_bytes")
-        if not 0.0 < self.memory_ratio <= 1.0:
-            raise EngineConfigError(f"memory_ratio: expected a number in (0, 1], got {self.memory_ratio}")
+        if not 0.0 <= self.memory_utilization <= 1.0:
+            raise EngineConfigError(
+                f"memory_utilization: expected a number in (0, 1] or 0 (automatic), got {self.memory_utilization}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

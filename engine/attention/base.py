@@ -45,6 +45,10 @@ class ForwardContext:
     block_size: int
     on_device: DeviceLengths | None = None
     """Device copies of the lengths for a step that is captured; the lists above are then their upper bounds."""
+    window_slots: torch.Tensor | None = None
+    """int64 [T]: slots for layers with a sliding window, whose pool then has blocks of its own; None: as others."""
+    window_tables: torch.Tensor | None = None
+    """int64 [R, largest number of blocks]: block tables of these layers; blocks behind the window are 0."""
     sampled: list[int] | None = None
     """Indices of the tokens whose logits are needed, in order; None: unknown.
 

@@ -12,6 +12,7 @@ from engine.attention.base import AttentionBackend, AttentionSpec, ForwardContex
 from engine.models.activations import ActivationBuffers, Activations
 from engine.models.config.config import ModelConfig
 from engine.models.config.rope import RopeConfig
+from engine.models.embedding import TokenEmbedding
 from engine.models.layers import HeadGroupNorm, RMSNorm, Rotary
 from engine.models.linear import Linear
 from engine.models.mlp import MLP
@@ -110,7 +111,7 @@ class Decoder:
         self,
         config: ModelConfig,
         *,
-        embedding: torch.Tensor,
+        embedding: TokenEmbedding,
         layers: Sequence[DecoderLayer | RecurrentLayer],
         norm: RMSNorm,
         head: Linear,
@@ -132,9 +133,6 @@ class Decoder:
         if config.traits.unrotated_layers:
             still = RopeConfig(theta=config.rope.theta, rotated_share=0.0)
             self.still_rotary = Rotary(still, config.head_dim, embedding.device)
-        # The scale is rounded to the embedding's dtype, as in the training of these models.
-        scale = config.traits.embedding_scale
-        self._embedding_scale = None if scale is None else torch.tensor(scale, dtype=embedding.dtype).item()
         self._buffers = ActivationBuffers(config, embedding.dtype, embedding.device)
 
     @torch.inference_mode(False)
@@ -145,14 +143,21 @@ class Decoder:
             if rotary is not None:
                 rotary.reserve(num_positions)
 
+    def rotation_tables(self, num_positions: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the rotations [N, head_dim / 2] of at least `num_positions` positions: usual ones, and others.
+
+        The others are those of layers with a sliding window, or of layers that do not rotate. Both are the same table
+        in a model whose layers all rotate alike.
+        """
+        table, other = self.rotary.table(num_positions), self.local_rotary or self.still_rotary
+        return table, table if other is None else other.table(num_positions)
+
     @torch.inference_mode()
     def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
         """Return the final hidden states [T, hidden] of token_ids int64 [T]; the attention backend is prepared here."""
         self._backend.prepare(context)
         activations = self._buffers.of(token_ids.shape[0])
-        torch.index_select(self.embedding, 0, token_ids, out=activations.residual)
-        if self._embedding_scale is not None:
-            activations.residual.mul_(self._embedding_scale)
+        self.embedding.into(token_ids, activations.residual)
         rotations = self._rotations(context)
         remaining = iter(caches)
         for layer, turns in zip(self.layers, rotations, strict=True):

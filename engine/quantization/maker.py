@@ -9,7 +9,7 @@ import torch
 
 from engine.config import Quantization
 from engine.models.linear import Linear, make_linear
-from engine.models.raw_weights import RawWeights
+from engine.models.raw_weights import RawWeight, WeightPacker
 from engine.quantization.choice import KernelTable
 from engine.quantization.float8 import FLOAT8, check_float8, quantize_outputs
 from engine.quantization.join import join_outputs
@@ -45,17 +45,17 @@ class LinearMaker:
     Embeddings stay in the model's dtype, because a lookup reads only one row.
     """
 
-    def __init__(self, quantization: Quantization, table: KernelTable, retained: RawWeights | None = None) -> None:
+    def __init__(self, quantization: Quantization, table: KernelTable, packer: WeightPacker | None = None) -> None:
         """Create the factory.
 
         Args:
             quantization: Form of the weights.
             table: Choice of kernels.
-            retained: Store for the unpacked float32 weights and int8 codes.
+            packer: Packer of the weights for compiled steps; None: kernels of torch multiply by them.
         """
         self._quantization = quantization
         self._table = table
-        self._retained = retained
+        self._packer = packer
         self.num_packed: Counter[str] = Counter()
         """Number of the checkpoint's own quantized tensors by the form that they are kept in."""
 
@@ -100,6 +100,8 @@ class LinearMaker:
         """
         self.num_packed.update(_form(part) for part in parts)
         joined = join_outputs(parts)
+        if joined is None and self._packer is not None:  # which packs one weight only
+            joined = PlainWeight(torch.cat([part.dequantize() for part in parts]))
         if joined is not None:
             return self._published(joined, bias, dtype, rounds_inputs=rounds_inputs)
         linears: list[tuple[int, Linear]] = []
@@ -113,19 +115,14 @@ class LinearMaker:
 
     def _channels(self, weight: ChannelWeight, bias: torch.Tensor | None, *, is_dynamic: bool = False) -> Linear:
         """Return a projection with int8 codes and one scale per output; `is_dynamic` rounds inputs too."""
-        linear = self._linear(DYNAMIC_INT8 if is_dynamic else _INT8, weight, bias)
-        if self._retained is not None:
-            self._retained.put(linear, weight.codes, bias, weight.scales, rounds_inputs=is_dynamic)
-        return linear
+        if self._packer is not None:
+            return self._packer.linear(RawWeight(weight.codes, weight.scales, bias, is_dynamic))
+        return self._linear(DYNAMIC_INT8 if is_dynamic else _INT8, weight, bias)
 
     def _plain(self, weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
         """Return an unquantized projection, stored in fewer bytes where that is exact and faster."""
-        linear = self._plain_linear(weight, bias)
-        if self._retained is not None and weight.dtype == torch.float32:
-            self._retained.put(linear, weight, bias)
-        return linear
-
-    def _plain_linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
+        if self._packer is not None:
+            return self._packer.linear(RawWeight(weight, None, bias))
         if weight.numel() >= _MIN_NUMBERS and fits_half(weight):
             plain = PlainWeight(weight)
             if HALF_ROWS.can_run(plain) and self._table.choose(_PLAIN, plain).few is HALF_ROWS:

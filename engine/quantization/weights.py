@@ -30,8 +30,8 @@ class PlainWeight:
         return self.codes.shape[0], self.codes.shape[1]
 
     def dequantize(self) -> torch.Tensor:
-        """Return the weight itself, float32 [out, in]."""
-        return self.codes
+        """Return the weight as float32 [out, in]."""
+        return self.codes.float()
 
     def rows(self, indices: torch.Tensor) -> PlainWeight:
         """Return the outputs with these indices, in their order."""
@@ -168,9 +168,15 @@ def mxfp4_scales(exponents: torch.Tensor) -> torch.Tensor:
 
 def quantize_channels(weight: torch.Tensor) -> ChannelWeight:
     """Quantize a weight [out, in] to symmetric int8; the rounding error is at most half its output's scale."""
-    weight = weight.float()
-    scales = weight.abs().amax(1).div_(INT8_MAX).clamp_(min=_TINY)
-    codes = weight.div(scales.unsqueeze(1)).round_().clamp_(-INT8_MAX, INT8_MAX).to(torch.int8)
+    rows = max(1, _PIECE_NUMBERS // weight.shape[1])
+    codes = torch.empty(weight.shape, dtype=torch.int8, device=weight.device)
+    scales = torch.empty(weight.shape[0], device=weight.device)
+    # Piece by piece, so that a large vocabulary's weight is never there in float32.
+    for start in range(0, weight.shape[0], rows):
+        piece = weight[start : start + rows].float()
+        of_piece = piece.abs().amax(1).div_(INT8_MAX).clamp_(min=_TINY)
+        codes[start : start + rows] = piece.div(of_piece.unsqueeze(1)).round_().clamp_(-INT8_MAX, INT8_MAX)
+        scales[start : start + rows] = of_piece
     return ChannelWeight(codes, scales)
 
 

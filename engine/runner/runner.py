@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from engine.attention.base import KVCache, StateUse
@@ -39,6 +41,7 @@ class ModelRunner:
         max_tokens: int,
         max_num_seqs: int,
         max_blocks: int,
+        places: npt.NDArray[np.int64] | None = None,
     ) -> None:
         self._model = model
         self._sampler = sampler
@@ -49,7 +52,7 @@ class ModelRunner:
         """Prediction heads, run where a step requires them; further steps in the same call use them too."""
         self.states: StateSlots | None = None
         """Slots of recurrent states; None: the model has none, or its steps are made up."""
-        self._buffers = InputBuffers.alternating(max_tokens, max_num_seqs, max_blocks, block_size, device)
+        self._buffers = InputBuffers.alternating(max_tokens, max_num_seqs, max_blocks, block_size, device, places)
 
     @torch.inference_mode()
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from engine.cpu.attention.softmax_tile import weights_of
-from engine.cpu.gemm.arithmetic import clear, copy, fetch, floats, integers, scale, together
+from engine.cpu.gemm.arithmetic import clear, copy, fetch, floats, integers, scale, soften, together
 from engine.cpu.gemm.product_tiles import PRODUCTS, SCORES, WIDE, score_1, score_2, sum_1, sum_2, sum_4
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit.compiler import compiled
 
+_ONE, _NO_CAP = np.float32(1.0), np.float32(0.0)
 _BLOCKS_AHEAD = 4
 """Number of blocks by which keys are prefetched."""
 _MOST_ROWS, _WIDE_ROWS, _MOST_QUERIES = PRODUCTS.most_rows, WIDE.most_rows, SCORES.most_rows
@@ -162,7 +165,8 @@ def _attend_head(model, layer, step, scores, group, kv_head, ahead):
     shared = model.num_heads // model.num_kv_heads
     token, count, row, place = group.first_token, group.num_tokens, group.row, group.place
     positions = integers(step.positions + 8 * token, count)
-    table = integers(step.tables + 8 * row * step.table_width, step.table_width)
+    tables = (step.window_tables if layer.is_windowed != 0 else step.tables) + 8 * row * step.table_width
+    table = integers(tables, step.table_width)
     first_block = _first_seen(layer, positions[0], block_size)
     num_blocks = positions[count - 1] // block_size + 1
     base = first_block * block_size
@@ -173,11 +177,15 @@ def _attend_head(model, layer, step, scores, group, kv_head, ahead):
     sums = queries + 4 * num_queries * size
     _gather(model, step, queries, token, count, kv_head)
     _score(model, layer, table, first_block, num_slots, kv_head, queries, num_queries, scores)
+    scale_of_scores = model.score_scale
+    if model.score_softcap > _NO_CAP:
+        soften(scores, num_queries * num_slots, scale_of_scores, model.score_softcap)
+        scale_of_scores = _ONE
     shares = floats(queries, num_queries)  # reuses the queries' memory
     for query in range(num_queries):
         end = positions[query // shared] + 1
         start, of_query = max(0, end - layer.window), scores + 4 * query * num_slots
-        shares[query] = weights_of(of_query, num_slots, start - base, end - base, model.score_scale)
+        shares[query] = weights_of(of_query, num_slots, start - base, end - base, scale_of_scores)
     block_bytes = kv_bytes * model.num_kv_heads * size * block_size
     values = block_of(model, layer.values, 0, kv_head)
     if ahead != 0:
@@ -197,7 +205,7 @@ def _attend_head(model, layer, step, scores, group, kv_head, ahead):
             num_slots,
             (behind - first) * shared,
             values,
-            step.tables + 8 * (row * step.table_width + block),
+            tables + 8 * block,
             end - block,
             block_bytes,
             kv_bytes,

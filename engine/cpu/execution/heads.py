@@ -39,7 +39,7 @@ class CompiledHeads:
         self._memory = RecordMemory()
         weights, hidden_size = heads.weights, model.config.hidden_size
         width = weights.gate_up.shape[0] // 2
-        is_possible = model.has_head and hidden_size % CHUNK == 0 and width % LANES == 0
+        is_possible = model.has_embedding and hidden_size % CHUNK == 0 and width % LANES == 0
         self._max_tokens = MAX_TOKENS // max(2, self.num_heads) if is_possible else 0
         if is_possible:
             model.shape["ahead"] = (
@@ -76,7 +76,6 @@ class CompiledHeads:
         step["ahead_gated"] = self._gated.data_ptr()
         step["ahead_states"] = self._states.data_ptr()
         step["row_starts"] = self._starts.ctypes.data
-        step["embedding"] = model.decoder.embedding.data_ptr()
         step["chosen"] = self._chosen.ctypes.data
         step["taken"] = self._taken.ctypes.data
         step["said"] = self._said.ctypes.data
@@ -89,7 +88,7 @@ class CompiledHeads:
         if num_tokens > self._max_tokens or not model.runs_compiled(num_tokens):
             return self._heads.look_ahead(hidden, token_ids)
         embedded = self._embedded[:num_tokens]
-        torch.index_select(model.decoder.embedding, 0, token_ids, out=embedded)
+        model.decoder.embedding.into(token_ids, embedded)
         model.make_room()
         logits = torch.empty(num_tokens, self.num_heads, model.config.vocab_size)
         step = model.step

@@ -30,11 +30,11 @@ def _part(model, layers, step, work_queue, thread):
             copy(normed, step.hidden, step.num_sampled * model.hidden_size)
         if step.logits != 0:
             behind = work_queue + PHASE_BYTES * PHASES_PER_LAYER * model.num_layers
-            logits_phase(model.head, normed, step.num_sampled, step.logits, behind, codes)
+            logits_phase(model, normed, step.num_sampled, step.logits, behind, codes)
             if step.num_looking != 0:
                 look_along(model, step, normed, behind + PHASE_BYTES, thread)
     elif step.work == LOGITS_WORK:
-        logits_phase(model.head, step.hidden, step.num_tokens, step.logits, work_queue, codes)
+        logits_phase(model, step.hidden, step.num_tokens, step.logits, work_queue, codes)
     else:
         run_ahead(model, step, work_queue, thread)
 

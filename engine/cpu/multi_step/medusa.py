@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from engine.cpu.gemm.arithmetic import add_scaled, copy, floats, integers, normalise
+from engine.cpu.gemm.arithmetic import add_scaled, copy, embed, floats, integers, normalise
 from engine.cpu.gemm.projections import project
 from engine.cpu.jit.compiler import compiled
+from engine.cpu.jit.layout import SILU
 from engine.cpu.jit.work_queue import CHUNK, PHASE_BYTES, chunks, finish, take, wait
 from engine.cpu.multi_step.argmax import largest, likeliest
-from engine.cpu.step.decoding import gate_phase, logits_phase
+from engine.cpu.step.decoding import logits_phase
+from engine.cpu.step.dense import gate_phase
 
 AHEAD_PHASES = 3
 
@@ -45,7 +47,7 @@ def _look(model, step, hidden, tokens, logits, normed, scratch, codes, work_queu
     num_states = tokens * ahead.num_heads
     phase = work_queue
     _read(model, hidden, step.embedded, tokens, normed)
-    gate_phase(ahead.gate_up, tokens, normed, step.ahead_gated, phase, scratch, codes)
+    gate_phase(ahead.gate_up, SILU, tokens, normed, step.ahead_gated, phase, scratch, codes)
     phase += PHASE_BYTES
     num_chunks = chunks(ahead.down.num_outputs)
     chunk = take(phase)
@@ -58,7 +60,7 @@ def _look(model, step, hidden, tokens, logits, normed, scratch, codes, work_queu
     for state in range(num_states):
         at, norm = 4 * state * size, ahead.norms + 4 * (state % ahead.num_heads) * size
         normalise(step.ahead_states + at, norm, normed + at, 1, size, model.epsilon)
-    logits_phase(model.head, normed, num_states, logits, phase, codes)
+    logits_phase(model, normed, num_states, logits, phase, codes)
 
 
 @compiled
@@ -105,7 +107,8 @@ def _choose(model, step, normed):
         goes_on |= not is_stop(step, token)
         chosen[row] = token
         copy(normed + 4 * place * size, step.looking + 4 * row * size, size)
-        copy(step.embedding + 4 * token * size, step.embedded + 4 * row * size, size)
+        target = step.embedded + 4 * row * size
+        embed(step.embedding, step.embedding_bytes, token, model.embedding_scale, target, size)
     return goes_on
 
 

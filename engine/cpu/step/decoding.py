@@ -1,20 +1,37 @@
 """Decoder step of few tokens, executed by several threads.
 
-A layer has five phases of chunks, which threads take as they become free. A step needs no thread except the caller,
-and a thread that the system suspends delays only the chunk it has taken.
+A layer has up to nine phases of chunks, which threads take as they become free. A step needs no thread except the
+caller, and a thread that the system suspends delays only the chunk it has taken.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from engine.cpu.attention.attention import attend, block_of, key_at, value_at
 from engine.cpu.attention.head_tiles import store_key, store_value, turn, turn_normed
-from engine.cpu.gemm.arithmetic import add, copy, gate, integers, normalise, put, view, wipe
+from engine.cpu.gemm.arithmetic import copy, integers, normalise, put, soften, view, wipe
 from engine.cpu.gemm.projections import prepared, prepared_bytes, project
 from engine.cpu.jit.compiler import compiled
 from engine.cpu.jit.layout import GROUP
-from engine.cpu.jit.work_queue import CHUNK, PHASE_BYTES, chunks, finish, take, wait
+from engine.cpu.jit.work_queue import CHUNK, PHASE_BYTES, chunks, finish, is_done, take, wait
+from engine.cpu.step.dense import add_normed_phase, add_phase, gate_phase, read_branch, write_phase
+from engine.cpu.step.experts import choose_phase, down_experts_phase, gate_experts_phase, mix_phase, sort_by_expert
 
-PHASES_PER_LAYER = 5
+PHASES_PER_LAYER = 9
+_ONE, _NO_CAP = np.float32(1.0), np.float32(0.0)
+
+
+@compiled
+def rotations_of(layer, step):
+    """Return the address of the rotations of a layer's heads."""
+    return step.local_rotations if layer.is_local != 0 else step.rotations
+
+
+@compiled
+def slots_of(layer, step):
+    """Return the address of the slots that a layer stores in."""
+    return step.window_slots if layer.is_windowed != 0 else step.slots
 
 
 @compiled
@@ -40,11 +57,13 @@ def _project_tokens(model, layer, step, inputs, head, first, count):
     found = step.qkv + 4 * head * size
     of_tokens = inputs + first * prepared_bytes(layer.qkv)
     project(layer.qkv, head * size, size, of_tokens, count, found + 4 * first * stride, stride)
-    slots = integers(step.slots, step.num_tokens)
+    slots = integers(slots_of(layer, step), step.num_tokens)
+    if layer.norms_heads_together != 0 and head < num_rotated:
+        return
     for token in range(first, first + count):
         at = found + 4 * token * stride
         if head < num_rotated:
-            turns = step.rotations + 4 * token * size
+            turns = rotations_of(layer, step) + 4 * token * size
             if layer.qk_norm != 0:
                 turn_normed(at, layer.qk_norm + 4 * head * size, turns, size, model.epsilon)
             else:
@@ -83,53 +102,61 @@ def _carry_over(model, step, group):
 
 
 @compiled
-def _add_projected(projection, inputs, tokens, residual, chunk, scratch):
-    """Add a chunk of a projection's outputs to the residual."""
-    first, hidden = chunk * CHUNK, projection.num_outputs
-    count = min(CHUNK, hidden - first)
-    project(projection, first, count, inputs, tokens, scratch, CHUNK)
-    for token in range(tokens):
-        add(residual + 4 * (token * hidden + first), scratch + 4 * token * CHUNK, count)
-
-
-@compiled
-def _add_phase(projection, inputs, tokens, residual, phase, scratch, codes):
-    """Execute one thread's part of adding a projection to the residual."""
-    inputs = prepared(projection, inputs, tokens, codes)
-    num_chunks = chunks(projection.num_outputs)
-    chunk = take(phase)
-    while chunk < num_chunks:
-        _add_projected(projection, inputs, tokens, residual, chunk, scratch)
+def _norm_heads_phase(model, layer, step, num_tokens, phase):
+    """Execute one thread's part of norms over all heads together, the rotations behind them and the stores of keys."""
+    size = model.head_dim
+    num_rotated = model.num_heads + model.num_kv_heads
+    stride = (num_rotated + model.num_kv_heads) * size
+    slots = integers(slots_of(layer, step), num_tokens)
+    token = take(phase)
+    while token < num_tokens:
+        heads = step.qkv + 4 * token * stride
+        turns = rotations_of(layer, step) + 4 * token * size
+        for is_key in range(2):
+            first, count = (model.num_heads, model.num_kv_heads) if is_key else (0, model.num_heads)
+            at = heads + 4 * first * size
+            normalise(at, layer.qk_norm + 4 * first * size, at, 1, count * size, model.epsilon)
+        for head in range(num_rotated):
+            at = heads + 4 * head * size
+            turn(at, 0, turns, size, model.epsilon)
+            if head >= model.num_heads:
+                _store(model, at, layer.keys, slots[token], head - model.num_heads, True)
         finish(phase)
-        chunk = take(phase)
-    wait(phase, num_chunks)
+        token = take(phase)
+    wait(phase, num_tokens)
 
 
 @compiled
-def _gate_chunk(gate_up, tokens, inputs, chunk, gated, scratch):
-    """Compute a chunk of silu(gate) * up."""
-    size = gate_up.num_outputs // 2
-    first = chunk * CHUNK
-    count = min(CHUNK, size - first)
-    ups = scratch + 4 * tokens * CHUNK
-    project(gate_up, first, count, inputs, tokens, scratch, CHUNK)
-    project(gate_up, size + first, count, inputs, tokens, ups, CHUNK)
-    for token in range(tokens):
-        out = gated + 4 * (token * size + first)
-        gate(scratch + 4 * token * CHUNK, ups + 4 * token * CHUNK, out, count)
+def _mlp(model, layer, step, inputs, tokens, residual, thread, phase, scratch, codes):
+    """Execute one thread's part of a layer's MLP or experts: four phases."""
+    if layer.experts != 0:
+        choose_phase(layer, step, inputs, tokens, model.hidden_size, phase, scratch)
+        sort_by_expert(layer, step, tokens, thread)
+        if is_done(phase + 3 * PHASE_BYTES, tokens):
+            return  # the thread came late: others computed the layer, and the choices may be the next layer's
+        phase += PHASE_BYTES
+        gate_experts_phase(model, layer, step, inputs, tokens, thread, phase, scratch, codes)
+        phase += PHASE_BYTES
+        down_experts_phase(model, layer, step, tokens, thread, phase, scratch, codes)
+        phase += PHASE_BYTES
+        mix_phase(model, layer, step, residual, tokens, phase)
+        return
+    gate_phase(layer.gate_up, model.activation, tokens, inputs, step.gated, phase, scratch, codes)
+    phase += PHASE_BYTES
+    _add_output(model, layer.down, layer.mlp_output_norm, step, step.gated, tokens, residual, phase, scratch, codes)
 
 
 @compiled
-def gate_phase(gate_up, tokens, normed, gated, phase, scratch, codes):
-    """Execute one thread's part of silu(gate) * up."""
-    inputs = prepared(gate_up, normed, tokens, codes)
-    num_chunks = chunks(gate_up.num_outputs // 2)
-    chunk = take(phase)
-    while chunk < num_chunks:
-        _gate_chunk(gate_up, tokens, inputs, chunk, gated, scratch)
-        finish(phase)
-        chunk = take(phase)
-    wait(phase, num_chunks)
+def _add_output(model, projection, norm, step, inputs, tokens, residual, phase, scratch, codes):
+    """Execute one thread's part of adding a branch's last projection to the residual: two phases if it is normalized.
+
+    The function has two call sites, one of each branch.
+    """
+    if norm == 0:
+        add_phase(projection, inputs, tokens, residual, phase, scratch, codes)
+        return
+    write_phase(projection, inputs, tokens, step.branch, phase, codes)
+    add_normed_phase(model, norm, step.branch, residual, tokens, phase + PHASE_BYTES)
 
 
 @compiled
@@ -148,19 +175,21 @@ def run_layers(model, layers, step, work_queue, thread):
     residual, groups = step.residual, view(step.groups, step.num_groups, GROUP)
     for index in range(model.num_layers):
         layer = layers[step.first_layer + index]
-        normalise(residual, layer.attention_norm, normed, tokens, hidden, model.epsilon)
         is_narrowed = index + 1 == model.num_layers and step.num_sampled < tokens
-        inputs = prepared(layer.qkv, normed, tokens, codes)
+        inputs = prepared(layer.qkv, read_branch(model, layer.attention_norm, residual, tokens, normed), tokens, codes)
         head = take(phase)
         while head < num_heads:
             _project_head(model, layer, step, inputs, head, is_narrowed)
             finish(phase)
             head = take(phase)
         wait(phase, num_heads)
+        phase += PHASE_BYTES
+        if layer.norms_heads_together != 0:
+            _norm_heads_phase(model, layer, step, tokens, phase)
+        phase += PHASE_BYTES
         if is_narrowed:
             tokens, residual = step.num_sampled, step.sampled_residual
             groups = view(step.sampled_groups, step.num_sampled_groups, GROUP)
-        phase += PHASE_BYTES
         num_together = step.heads_together
         num_parts = model.num_kv_heads // num_together
         num_chunks = groups.size * num_parts
@@ -174,18 +203,18 @@ def run_layers(model, layers, step, work_queue, thread):
             chunk = take(phase)
         wait(phase, num_chunks)
         phase += PHASE_BYTES
-        _add_phase(layer.output, step.attended, tokens, residual, phase, scratch, codes)
-        phase += PHASE_BYTES
-        normalise(residual, layer.mlp_norm, normed, tokens, hidden, model.epsilon)
-        gate_phase(layer.gate_up, tokens, normed, step.gated, phase, scratch, codes)
-        phase += PHASE_BYTES
-        _add_phase(layer.down, step.gated, tokens, residual, phase, scratch, codes)
-        phase += PHASE_BYTES
+        norm = layer.attended_norm
+        _add_output(model, layer.output, norm, step, step.attended, tokens, residual, phase, scratch, codes)
+        phase += 2 * PHASE_BYTES
+        inputs = read_branch(model, layer.mlp_norm, residual, tokens, normed)
+        _mlp(model, layer, step, inputs, tokens, residual, thread, phase, scratch, codes)
+        phase += 4 * PHASE_BYTES
 
 
 @compiled
-def logits_phase(head, normed, num_rows, logits, phase, codes):
+def logits_phase(model, normed, num_rows, logits, phase, codes):
     """Execute one thread's part of the logits [rows, vocabulary] of normalized states."""
+    head = model.head
     inputs = prepared(head, normed, num_rows, codes)
     num_chunks = chunks(head.num_outputs)
     chunk = take(phase)
@@ -193,6 +222,9 @@ def logits_phase(head, normed, num_rows, logits, phase, codes):
         first = chunk * CHUNK
         count = min(CHUNK, head.num_outputs - first)
         project(head, first, count, inputs, num_rows, logits + 4 * first, head.num_outputs)
+        if model.logit_softcap > _NO_CAP:
+            for row in range(num_rows):
+                soften(logits + 4 * (row * head.num_outputs + first), count, _ONE, model.logit_softcap)
         finish(phase)
         chunk = take(phase)
     wait(phase, num_chunks)

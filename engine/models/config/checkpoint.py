@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from engine.config import EngineConfigError
+from engine.huge_pages import drop_file_pages
 from engine.models.config.config import read_json_object
 from engine.models.config.config_reader import ModelConfigError
 from engine.models.config.text_part import text_name
@@ -60,6 +61,10 @@ class TensorSource(Protocol):
         """Return the codes and scales of a matrix in quantized blocks; None for other tensors."""
         ...
 
+    def drop_pages(self) -> None:
+        """Release the memory of what was read of the files."""
+        ...
+
 
 def open_tensors(model_dir: Path) -> TensorSource:
     """Return the tensors of a model folder in the format that its files have.
@@ -106,6 +111,11 @@ class SafetensorsFiles:
     def blocks(self, name: str) -> BlockValues | None:
         """Return None: the format has no quantized blocks."""
         return None
+
+    def drop_pages(self) -> None:
+        """Release the memory of what was read; tensors stay mapped and are read again where needed."""
+        for name, file in self._owners.items():
+            drop_file_pages(file.get_tensor(name))
 
 
 class Checkpoint:
@@ -220,6 +230,10 @@ class Checkpoint:
     def discard(self, name: str) -> None:
         """Leave a tensor unused on purpose; a missing one is ignored."""
         self._remaining.pop(name, None)
+
+    def drop_pages(self) -> None:
+        """Release the memory of what was read of the files; tensors stay mapped and are read again where needed."""
+        self._source.drop_pages()
 
     def check_all_taken(self) -> None:
         """Raise CheckpointError with the names of tensors that the model does not use."""

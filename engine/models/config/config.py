@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
+from engine.config import Quantization
 from engine.models.config.config_reader import ConfigReader, ModelConfigError
 from engine.models.config.published import PublishedQuantization, read_published
 from engine.models.config.rope import DivisorScaling, RopeConfig, read_global_and_local_rope, read_rope_config
@@ -172,6 +173,11 @@ class ModelConfig:
     def usual_model_len(self) -> int:
         """Default limit of a sequence's length; a longer limit changes the rope frequencies of short sequences too."""
         return min(self.rope.original_max_positions or self.max_position_embeddings, self.max_position_embeddings)
+
+    def quantized_as(self, quantization: Quantization) -> ModelConfig:
+        """Return the config under a quantization setting, which replaces that of a GGUF file's own tensors."""
+        is_replaced = quantization != "none" and self.published is not None and self.published.method == "gguf"
+        return replace(self, published=None) if is_replaced else self
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

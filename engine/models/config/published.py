@@ -12,6 +12,7 @@ _METHODS = ", ".join(get_args(Method))
 _WORD_BITS = 32
 _BLOCK = (128, 128)
 _MXFP4_GROUP = 32
+_GGUF_GROUP = 32
 _FORMATS = {
     "pack-quantized": ("int", (4, 8), ("channel", "group")),
     "int-quantized": ("int", (8,), ("tensor", "channel")),
@@ -24,7 +25,7 @@ _FORMATS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedQuantization:
-    """Format of a checkpoint's packed weights; with GGUF each tensor has its own."""
+    """Format of a checkpoint's packed weights; with GGUF each tensor has its own, of these bits or more."""
 
     method: Method
     bits: int
@@ -41,9 +42,6 @@ class PublishedQuantization:
     def codes_per_word(self) -> int:
         """Number of codes in an int32."""
         return _WORD_BITS // self.bits
-
-
-_GGUF = PublishedQuantization(method="gguf", bits=8, group_size=32, zero_offset=0)
 
 
 def read_published(reader: ConfigReader) -> PublishedQuantization | None:
@@ -64,7 +62,8 @@ def read_published(reader: ConfigReader) -> PublishedQuantization | None:
     if method == "gptq":
         return _read_gptq(settings)
     if method == "gguf":
-        return _GGUF
+        bits = _read_bits(settings, (4, 8))
+        return PublishedQuantization(method="gguf", bits=bits, group_size=_GGUF_GROUP, zero_offset=0)
     if method == "compressed-tensors":
         return _read_compressed(settings)
     if method == "fp8":

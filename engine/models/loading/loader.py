@@ -14,6 +14,7 @@ from engine.config import Quantization
 from engine.models.config.checkpoint import Checkpoint, CheckpointError
 from engine.models.config.config import ModelConfig
 from engine.models.decoder import Decoder, DecoderLayer
+from engine.models.embedding import TokenEmbedding
 from engine.models.families.registry import read_model_config
 from engine.models.layer_ops import LayerOps, layer_ops
 from engine.models.layers import interleave_halves
@@ -24,7 +25,7 @@ from engine.models.loading.norm_loader import NormLoader
 from engine.models.loading.recurrent_loader import load_gated_delta_net
 from engine.models.loading.split import Split, Unsplit
 from engine.models.mlp import MLP, DenseMLP
-from engine.models.raw_weights import RawWeights
+from engine.models.raw_weights import WeightPacker
 from engine.models.recurrent_layer import RecurrentLayer
 from engine.quantization.choice import KernelTable
 from engine.quantization.maker import LinearMaker
@@ -48,7 +49,7 @@ def load_model(
     ops: LayerOps | None = None,
     split: Split | None = None,
     max_model_len: int = 0,
-    retained: RawWeights | None = None,
+    packer: WeightPacker | None = None,
 ) -> Decoder:
     """Load the model of a Hugging Face folder (config.json; safetensors or GGUF), ready to run.
 
@@ -62,7 +63,7 @@ def load_model(
         ops: Layer operations; None: the default of the device.
         split: Part of the model for this process; None: all of it.
         max_model_len: Longest sequence, which selects one of two sets of rope frequencies; 0: the model's default.
-        retained: Store for the weights before their layout changes, for other kernels.
+        packer: Packer of the projections' weights for compiled steps; they are then read in the checkpoint's own dtype.
 
     Raises:
         ModelConfigError: The config cannot be served.
@@ -71,13 +72,17 @@ def load_model(
     """
     split = split or Unsplit()
     whole = read_model_config(model_dir)
-    whole = replace(whole, rope=whole.rope.reaching(max_model_len))
-    if quantization != "none" and whole.published is not None and whole.published.method == "gguf":
-        whole = replace(whole, published=None)  # the setting replaces the file's own quantization
+    whole = replace(whole, rope=whole.rope.reaching(max_model_len)).quantized_as(quantization)
     config, checkpoint = split.config(whole), split.checkpoint(model_dir, whole)
-    maker = LinearMaker(quantization, kernels or KernelTable(time.perf_counter), retained)
-    model = _Assembler(config, checkpoint, dtype, device, maker, ops or layer_ops(device), split).decoder(backend)
+    maker = LinearMaker(quantization, kernels or KernelTable(time.perf_counter), packer)
+    takes_own_dtype = packer is not None
+    assembler = _Assembler(
+        config, checkpoint, dtype, device, maker, ops or layer_ops(device), split, takes_own_dtype=takes_own_dtype
+    )
+    model = assembler.decoder(backend)
     checkpoint.check_all_taken()
+    if takes_own_dtype:
+        checkpoint.drop_pages()
     if maker.num_packed:
         forms = ", ".join(f"{count} {form}" for form, count in sorted(maker.num_packed.items()))
         logger.info("%s: quantized tensors of the model: %s", model_dir.name, forms)
@@ -102,6 +107,8 @@ class _Assembler:
         maker: LinearMaker,
         ops: LayerOps,
         split: Split,
+        *,
+        takes_own_dtype: bool,
     ) -> None:
         self._config = config
         self._checkpoint = checkpoint
@@ -110,6 +117,7 @@ class _Assembler:
         self._maker = maker
         self._ops = ops
         self._split = split
+        self._takes_own_dtype = takes_own_dtype
         self._gates: dict[str, torch.Tensor] = {}
         self._norms = NormLoader(config, self, ops, split, self._rotation_order)
         fused = FusedExperts(checkpoint, maker, dtype, device)
@@ -117,15 +125,15 @@ class _Assembler:
 
     def decoder(self, backend: AttentionBackend) -> Decoder:
         config = self._config
-        embedding = self.copy("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
+        table = self._table("model.embed_tokens.weight")
         if config.tie_word_embeddings:
             self._checkpoint.discard("lm_head.weight")
-            head = embedding
+            head = table
         else:
-            head = self.copy("lm_head.weight", config.vocab_size, config.hidden_size)
+            head = self._table("lm_head.weight")
         return Decoder(
             config,
-            embedding=embedding,
+            embedding=TokenEmbedding(table, self._dtype, config.traits.embedding_scale),
             layers=[self._layer(index) for index in range(config.num_layers)],
             norm=self._norms.named("model.norm.weight"),
             head=self._split.gathered(self._maker.head(self._split.head_rows(head)), config.vocab_size),
@@ -241,7 +249,9 @@ class _Assembler:
         config = self._config
         named = self._qkv_parts()
         parts = [self._take_heads(f"{prefix}.{name}.{kind}", num_heads, row_shape) for name, num_heads, _ in named]
-        fused = self._empty((config.num_heads + 2 * config.num_kv_heads) * config.head_dim, *row_shape)
+        dtype = self._dtype_of(parts[0], kind)
+        num_rows = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
+        fused = torch.empty(num_rows, *row_shape, dtype=dtype, device=self._device)
         heads = fused.view(-1, config.head_dim, *row_shape)
         start = 0
         for (_, num_heads, num_rotated), taken in zip(named, parts, strict=True):
@@ -284,10 +294,26 @@ class _Assembler:
     def _stacked(self, prefixes: list[str], kind: str, *shape: int) -> torch.Tensor:
         """Return tensors of one shape stacked along the first axis."""
         parts = [self._checkpoint.take(f"{prefix}.{kind}", shape) for prefix in prefixes]
-        stacked = self._empty(len(prefixes) * shape[0], *shape[1:])
+        dtype = self._dtype_of(parts[0], kind)
+        if len(parts) == 1 and self._takes_own_dtype and dtype == parts[0].dtype:
+            return parts[0]  # mapped from the file; what packs it only reads
+        stacked = torch.empty(len(prefixes) * shape[0], *shape[1:], dtype=dtype, device=self._device)
         for index, part in enumerate(parts):
             stacked[index * shape[0] : (index + 1) * shape[0]].copy_(part)
         return stacked
+
+    def _table(self, name: str) -> torch.Tensor:
+        """Return the table [vocab, hidden]: mapped from the file where the model reads it in its own dtype.
+
+        A table in quantized blocks is dequantized to the model's dtype.
+        """
+        shape = self._config.vocab_size, self._config.hidden_size
+        is_mapped = self._takes_own_dtype and not self._checkpoint.has_blocks(name)
+        return self._checkpoint.take(name, shape) if is_mapped else self.copy(name, *shape)
+
+    def _dtype_of(self, part: torch.Tensor, kind: str) -> torch.dtype:
+        """Return the dtype in which a projection's tensors of a kind are read; biases are added in the model's."""
+        return part.dtype if self._takes_own_dtype and kind == "weight" else self._dtype
 
     def copy(self, name: str, *shape: int) -> torch.Tensor:
         """Return a copy of a tensor in the model's dtype on its device."""

@@ -101,7 +101,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "num_experts": 6,
         "num_experts_per_tok": 3,
         "moe_intermediate_size": 32,
-        "shared_expert_intermediate_size": 40,
+        "shared_expert_intermediate_size": 48,
         "mlp_only_layers": [1],
     },
     "qwen3_moe": {

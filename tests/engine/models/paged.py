@@ -13,13 +13,13 @@ from engine.attention.base import AttentionBackend, ForwardContext
 from engine.attention.torch_attention import TorchAttention
 from engine.config import Quantization
 from engine.cpu.execution.model import CompiledModel
+from engine.cpu.gemm.records import RecordMemory
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.step.prompt_mode import MAX_TOKENS
 from engine.kv_cache.state_slots import StateRequest, StateSlots
 from engine.models.decoder import Decoder, Model
 from engine.models.layer_ops import LayerOps
 from engine.models.loading.loader import load_model
-from engine.models.raw_weights import RawWeights
 
 CPU = torch.device("cpu")
 
@@ -27,7 +27,6 @@ CPU = torch.device("cpu")
 def compile_model(
     model: Model,
     backend: AttentionBackend,
-    retained: RawWeights,
     kv_dtype: torch.dtype = torch.float32,
     *,
     pairs_inputs: bool = False,
@@ -35,7 +34,7 @@ def compile_model(
     """The model with compiled steps. Raises NotCompilable."""
     assert isinstance(model, Decoder)
     assert isinstance(backend, TorchAttention)
-    return CompiledModel(model, backend, retained, kv_dtype, pairs_inputs=pairs_inputs)
+    return CompiledModel(model, backend, kv_dtype, pairs_inputs=pairs_inputs)
 
 
 @dataclass
@@ -72,7 +71,6 @@ class PagedRunner:
         tokens run compiled; 0: none does."""
         block_size = block_size or (LANES if compiled_threads else 8)
         backend = backend or TorchAttention(CPU)
-        retained = RawWeights()
         self.model: Model = load_model(
             model_dir,
             dtype=dtype,
@@ -81,10 +79,10 @@ class PagedRunner:
             quantization=quantization,
             ops=ops,
             max_model_len=max_model_len,
-            retained=retained,
+            packer=RecordMemory() if compiled_threads else None,
         )
         if compiled_threads:
-            self.model = compiled = compile_model(self.model, backend, retained, kv_dtype, pairs_inputs=pairs_inputs)
+            self.model = compiled = compile_model(self.model, backend, kv_dtype, pairs_inputs=pairs_inputs)
             compiled.resize(compiled_threads)
             compiled.max_tokens = MAX_TOKENS
         self.caches = [backend.allocate(num_blocks, block_size, spec, dtype) for spec in self.model.attention_specs]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ import torch
 from engine.attention.base import ForwardContext, KVCache
 from engine.attention.torch_attention import TorchAttention
 from engine.cpu.execution.model import CompiledModel
-from engine.cpu.execution.model_records import NotCompilable
+from engine.cpu.execution.model_records import NotCompilable, check_compilable
+from engine.cpu.gemm.records import RecordMemory
 from engine.cpu.gemm.tiles import LANES
+from engine.models.config.published import PublishedQuantization
+from engine.models.families.registry import read_model_config
 from engine.models.loading.loader import load_model
-from engine.models.raw_weights import RawWeights
 from tests.engine.models.checkpoints import VARIANTS, make_reference, save_checkpoint
 from tests.engine.models.families.parity import (
     ONE_OF_EACH_FAMILY,
@@ -28,11 +31,12 @@ from tests.engine.models.families.parity import (
 )
 from tests.engine.models.paged import CPU, PagedRunner, Row, compile_model
 
-OTHERS = (
-    *("gemma2", "gemma3", "mixtral", "qwen2_moe", "qwen3_moe", "olmo2", "olmo3"),
-    *("exaone4", "exaone4_full", "glm4", "granite", "smollm3", "smollm3_windowed", "gpt_oss", "qwen3_5"),
-)
-"""Norms behind branches, capped scores, experts, heads normed together: these are computed as before."""
+OTHERS = {
+    "granite": "it scales what branches add",
+    "gpt_oss": "its attention has sinks",
+    "qwen3_5": "some layers are recurrent",
+}
+"""Variants with a property that compiled steps do not compute, and the words for it."""
 COMPILABLE = tuple(variant for variant in VARIANTS if variant not in (*OTHERS, "phi3_longrope"))
 """All the rest, but for one whose rope is made for heads of 8 numbers."""
 SIZES = {"hidden_size": 96, "vocab_size": 100}
@@ -83,7 +87,7 @@ def test_greedy_text_equals_transformers_where_compiled_steps_come_between_other
         assert row.tokens[len(prompt) :][:64] == reference_greedy(reference, prompt, 64)
 
 
-@pytest.mark.parametrize("variant", ["qwen3", "mistral", "llama_biased"])
+@pytest.mark.parametrize("variant", ["qwen3", "mistral", "llama_biased", "gemma2", "gemma3", "olmo2", "qwen2_moe"])
 def test_a_token_gets_the_same_numbers_alone_in_a_batch_and_among_drafts(variant: str, open_runner: Opener) -> None:
     runner = open_runner(variant, shuffle_seed=2, compiled_threads=2)
     alone, in_batch, other, drafted = (Row(list(PROMPT[start:40])) for start in (0, 0, 7, 0))
@@ -256,23 +260,59 @@ def test_a_number_that_is_none_is_seen_in_the_logits(open_runner: Opener) -> Non
 
 
 @pytest.mark.parametrize("variant", OTHERS)
-def test_what_compiled_steps_do_not_know_is_named(variant: str, tmp_path: Path) -> None:
+def test_what_compiled_steps_do_not_know_is_named_before_a_weight_is_read(variant: str, tmp_path: Path) -> None:
     folder = save_checkpoint(make_reference(variant, **SIZES), tmp_path)
-    backend, retained = TorchAttention(CPU), RawWeights()
-    model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, retained=retained)
 
-    with pytest.raises(NotCompilable, match=r"norm|experts|gated SiLU|rotate|scale|recurrent|sinks"):
-        compile_model(model, backend, retained)
+    with pytest.raises(NotCompilable, match=OTHERS[variant]):
+        check_compilable(read_model_config(folder))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"has_output_gate": True}, "it gates what attention returns"),
+        ({"has_sinks": True}, "its attention has sinks"),
+        ({"branch_scale": 0.5}, "it scales what branches add"),
+        ({"logit_divisor": 2.0}, "it divides the logits"),
+    ],
+)
+def test_each_property_alone_is_named(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    config = read_model_config(save_checkpoint(make_reference("llama3", **SIZES), tmp_path))
+
+    with pytest.raises(NotCompilable, match=reason):
+        check_compilable(replace(config, traits=replace(config.traits, **change)))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"), [({"has_bias": True}, "its router has a bias"), ({"gate_limit": 7.0}, "clamp their gates")]
+)
+def test_each_property_of_experts_is_named(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    config = read_model_config(save_checkpoint(make_reference("mixtral", **SIZES), tmp_path))
+    assert config.traits.experts is not None
+    experts = replace(config.traits.experts, **change)
+
+    with pytest.raises(NotCompilable, match=reason):
+        check_compilable(replace(config, traits=replace(config.traits, experts=experts)))
+
+
+@pytest.mark.parametrize(("bits", "is_refused"), [(4, True), (8, False)])
+def test_codes_of_a_checkpoint_need_a_byte_each(bits: int, is_refused: bool, tmp_path: Path) -> None:
+    config = read_model_config(save_checkpoint(make_reference("llama3", **SIZES), tmp_path))
+    published = PublishedQuantization(method="gguf", bits=bits, group_size=32, zero_offset=0)
+
+    with pytest.raises(NotCompilable, match="4-bit weights") if is_refused else nullcontext():
+        check_compilable(replace(config, published=published))
+    check_compilable(replace(config, published=published).quantized_as("int8"))
 
 
 def test_sizes_that_fill_no_register_are_named(tmp_path: Path) -> None:
     size = LANES // 2
     folder = save_checkpoint(make_reference("llama3", **SIZES, head_dim=size), tmp_path)
-    backend, retained = TorchAttention(CPU), RawWeights()
-    model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, retained=retained)
+    backend = TorchAttention(CPU)
+    model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, packer=RecordMemory())
 
     with pytest.raises(NotCompilable, match=f"head_dim is {size}, no multiple of {LANES}"):
-        compile_model(model, backend, retained)
+        compile_model(model, backend)
 
 
 def test_an_int8_pool_is_read_in_torch(tmp_path: Path) -> None:

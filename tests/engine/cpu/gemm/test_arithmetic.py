@@ -12,9 +12,9 @@ import torch
 from engine.cpu.attention import attention
 from engine.cpu.attention.softmax_tile import weights_of
 from engine.cpu.gemm import arithmetic
-from engine.cpu.gemm.records import packed
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit.compiler import compiled
+from tests.engine.cpu.gemm.packing import packed
 
 Floats = npt.NDArray[np.float32]
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from engine.cpu.gemm import pair_tiles
-from engine.cpu.gemm.records import packed
 from engine.cpu.gemm.tiles import LANES
+from tests.engine.cpu.gemm.packing import packed
 
 pytestmark = pytest.mark.skipif(not pair_tiles.IS_THERE, reason="the processor does not multiply bfloat16")
 

@@ -10,6 +10,7 @@ import gguf
 import pytest
 import torch
 
+from engine.cpu.execution.model_records import NotCompilable, check_compilable
 from engine.models.config.checkpoint import Checkpoint, CheckpointError
 from engine.models.config.published import PublishedQuantization
 from engine.models.gguf.folder import prepare_folder
@@ -69,6 +70,23 @@ def test_weights_in_their_own_groups_stay_close(kind: str, tmp_path: Path, caplo
     assert (logits - expected).norm() < (0.04 if kind.startswith("Q4") else 1e-5) * expected.norm()
     form = "with 4-bit codes in groups of 32" if kind.startswith("Q4") else "dequantized"
     assert f"21 {form}" in caplog.text if kind.startswith("Q") else not caplog.text
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q5_1"])
+def test_compiled_steps_read_what_needs_no_4_bit_products(kind: str, tmp_path: Path) -> None:
+    folder, expected = quantized_folder(tmp_path, kind, is_retained=True)
+    check_compilable(read_checked_config(folder))
+
+    logits = PagedRunner(folder, compiled_threads=1).prefill(Row(list(PROMPT)), [20, 492])
+
+    assert (logits - expected).norm() < 1e-5 * expected.norm()
+
+
+def test_4_bit_codes_of_a_file_are_no_matter_of_compiled_steps(tmp_path: Path) -> None:
+    folder, _ = quantized_folder(tmp_path, "Q4_1", is_retained=True)
+
+    with pytest.raises(NotCompilable, match=r"4-bit weights \(gguf\)"):
+        check_compilable(read_checked_config(folder))
 
 
 def test_a_set_quantization_replaces_that_of_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

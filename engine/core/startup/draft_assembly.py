@@ -12,9 +12,10 @@ from typing import Any
 from engine.config import CoreConfig, EngineConfigError
 from engine.forecast.step_cost import StepCosts
 from engine.models.decoder import Decoder, Model
+from engine.models.families.registry import read_model_config
 from engine.models.loading.loader import load_model
 from engine.models.prediction_heads import MedusaHeads, PredictionHeads, read_heads
-from engine.runner.cpu_steps import CompiledSteps, loaded_weights, with_compiled_steps
+from engine.runner.cpu_steps import CompiledSteps, choose_packer, with_compiled_steps
 from engine.runner.cuda_graphs import graph_model
 from engine.runner.machine import Machine
 from engine.runner.runner import ModelRunner
@@ -77,21 +78,21 @@ def load_draft_model(config: CoreConfig, model: Model, machine: Machine) -> Mode
         raise EngineConfigError(f"draft_model_dir: {folder}: no such folder")
     backend = machine.backend_of_its_own()
     max_model_len = config.batch.max_model_len or model.config.usual_model_len
-    retained = loaded_weights(config, machine, folder)
+    packer = choose_packer(config, machine, read_model_config(folder)).packer
     draft_model = load_model(
         folder,
         dtype=machine.dtype,
         device=machine.device,
         backend=backend,
         max_model_len=max_model_len,
-        retained=retained,
+        packer=packer,
     )
     if draft_model.config.traits.recurrent is not None:
         raise EngineConfigError(f"draft_model_dir: {folder.name} has recurrent layers, whose states cannot go back")
     ours, theirs = model.config.vocab_size, draft_model.config.vocab_size
     if ours != theirs or _vocabulary(config.model_dir) != _vocabulary(folder):
         raise EngineConfigError(f"draft_model_dir: {folder.name} has another tokenizer than {config.model_dir.name}")
-    return with_compiled_steps(config, draft_model, backend, retained)
+    return with_compiled_steps(config, draft_model, backend, packer)
 
 
 def make_drafter(
@@ -131,6 +132,8 @@ def make_drafter(
         _measure_drafting(model, batches, scheduled_costs, clock)
     for count in num_seqs:
         plain_s, fixed_s, each_s = scheduled_costs.of_step(count)
+        if not plain_s:  # the time for measuring was over before
+            continue
         logger.info(
             "a decode step of %d sequences takes %.3f ms; drafts add %.3f ms, and each %.3f ms",
             *(count, 1e3 * plain_s, 1e3 * fixed_s, 1e3 * each_s),

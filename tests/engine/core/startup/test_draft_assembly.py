@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from engine.config import CoreConfig, EngineConfigError
-from engine.core.draft_assembly import load_draft_model, load_heads, make_drafter
+from engine.core.startup.draft_assembly import load_draft_model, load_heads, make_drafter
 from engine.models.decoder import Model
 from engine.models.loading.loader import load_model
 from engine.runner.machine import Machine, find_machine
