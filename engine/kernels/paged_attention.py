@@ -157,7 +157,7 @@ def _attend_tiles(
     if HAS_SINKS:
         # A sink is a score without a value; the first segment counts it.
         heads = kv_head * GROUP + tl.arange(0, BLOCK_M) % GROUP
-        has_sink = is_lane & (tl.program_id(2) == 0)
+        has_sink = is_lane & (tl.zeros([BLOCK_M], dtype=tl.int32) == tl.program_id(2))
         running_max = tl.load(sink_ptr + heads, mask=has_sink, other=float("-inf")).to(tl.float32)
         running_sum = tl.where(has_sink, 1.0, 0.0)
     for tile in range(tile_from, tile_to):
