@@ -59,6 +59,10 @@ def _project_tokens(model, layer, step, inputs, head, first, count):
     project(layer.qkv, head * size, size, of_tokens, count, found + 4 * first * stride, stride)
     slots = integers(slots_of(layer, step), step.num_tokens)
     if layer.norms_heads_together != 0 and head < num_rotated:
+        # Tokens of one block are stored by several threads later, so its old content is cleared before.
+        if head >= model.num_heads:
+            for token in range(first, first + count):
+                _clear_block(model, layer.keys, slots[token], head - model.num_heads)
         return
     for token in range(first, first + count):
         at = found + 4 * token * stride
@@ -72,17 +76,24 @@ def _project_tokens(model, layer, step, inputs, head, first, count):
             is_key = head < num_rotated
             pool = layer.keys if is_key else layer.values
             kv_head = head - (model.num_heads if is_key else num_rotated)
+            _clear_block(model, pool, slots[token], kv_head)
             _store(model, at, pool, slots[token], kv_head, is_key)
 
 
 @compiled
+def _clear_block(model, pool, slot, kv_head):
+    """Clear the old content of a block, if the slot is its first one."""
+    if slot % model.block_size == 0:
+        block = block_of(model, pool, slot // model.block_size, kv_head)
+        wipe(block, model.head_dim * model.block_size, 1, model.kv_bytes)
+
+
+@compiled
 def _store(model, source, pool, slot, kv_head, is_key):
-    """Store one head's key or value in its slot; the first slot of a block clears the old content of the others."""
+    """Store one head's key or value in its slot."""
     size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
     block = block_of(model, pool, slot // block_size, kv_head)
     place = slot % block_size
-    if place == 0:
-        wipe(block, size * block_size, 1, kv_bytes)
     if kv_bytes == 2 and is_key:
         store_key(source, size, key_at(block, 0, place, block_size, kv_bytes), 4 * block_size)
     elif kv_bytes == 2:
