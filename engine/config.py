@@ -243,7 +243,7 @@ SECTIONS: Final[dict[str, type[Any]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerConfig:
-    """What one request may get, and how its answers show reasoning."""
+    """Bounds on the answers to one request, and the form in which they show reasoning."""
 
     max_choices: int = 16
     """Maximum number of choices (`n`) of one request."""

@@ -36,7 +36,7 @@ class ListedModel(msgspec.Struct, frozen=True):
     input_modalities: list[str] | msgspec.UnsetType = msgspec.UNSET
     """Kinds of content that the model reads, where they are known."""
     description: str | msgspec.UnsetType = msgspec.UNSET
-    """What the model knows and cannot do, where the policy states it."""
+    """Knowledge and limits of the model, where the policy states them."""
     parent: str | msgspec.UnsetType = msgspec.UNSET
     """Model that an adapter changes."""
     object: str = "model"

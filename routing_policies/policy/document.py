@@ -176,7 +176,7 @@ class Deployment(_Strict, frozen=True, kw_only=True):
     model: ModelName
     """Model name sent upstream; clients may request it too."""
     description: Description = ""
-    """What the model knows and cannot do, for `GET /v1/models` and the admin page."""
+    """Knowledge and limits of the model, for `GET /v1/models` and the admin page."""
     dialect: DialectName = "openai"
     """API that it speaks: chat completions, OpenAI's Responses, or Anthropic's Messages.
 

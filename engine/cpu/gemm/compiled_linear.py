@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 
 _SCRATCH_NUMBERS = 1 << 22
-"""Most numbers that are unpacked at a time; 16 MiB in float32."""
+"""Maximum number of weights that are unpacked at a time; 16 MiB in float32."""
 _ROWS_MULTIPLE = 64
 """Unpacked rows begin at multiples of this, which is a multiple of every register's lanes."""
 _INT8_MAX = 127.0

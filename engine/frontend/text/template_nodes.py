@@ -1,4 +1,4 @@
-"""What a chat template reads, found in its syntax tree."""
+"""Finder of the variables and members that a chat template reads, in its syntax tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What parsers of tool calls share: text shown without the white space around calls, and the calls found so far."""
+"""Base of the parsers of tool calls: text shown without the white space around calls, and the calls found so far."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Where models come from: folders, GGUF files, bundled and packaged models, and the Hugging Face hub."""
+"""Sources of models: folders, GGUF files, bundled and packaged models, and the Hugging Face hub."""

@@ -53,7 +53,7 @@ class DeploymentState(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     model: str
     description: str = ""
-    """What the model knows and cannot do, as the policy states it."""
+    """Knowledge and limits of the model, as the policy states them."""
     url: str
     zone: str | None
     is_ready: bool
