@@ -59,10 +59,6 @@ class PartCheckpoint(Checkpoint):
         """Return False: quantized blocks are read as numbers before they are cut."""
         return False
 
-    def take_into(self, name: str, out: torch.Tensor) -> None:
-        """Take a floating-point tensor of this part into `out`."""
-        out.copy_(self.take(name, tuple(out.shape)))
-
     def _is_cut(self, module: str) -> bool:
         return module in _FANS_OUT or module in _FANS_IN or module in self._stacked
 

@@ -182,13 +182,14 @@ class Checkpoint:
         return tensor
 
     def take_into(self, name: str, out: torch.Tensor) -> None:
-        """Take a floating-point tensor straight into `out`, whose shape `require` has checked."""
-        if self.has_blocks(name):
-            self.require(name, tuple(out.shape))
-            del self._remaining[name]
-            self._source.read_into(self._saved_names[name], out)
-        else:
-            out.copy_(self.take(name, tuple(out.shape)))
+        """Take a matrix in quantized blocks as numbers straight into `out`.
+
+        Raises:
+            CheckpointError: The tensor is missing or misshapen.
+        """
+        self.require(name, tuple(out.shape))
+        del self._remaining[name]
+        self._source.read_into(self._saved_names[name], out)
 
     def has_blocks(self, name: str) -> bool:
         """Return whether a tensor that is not taken yet is a matrix in quantized blocks."""

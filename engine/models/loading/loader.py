@@ -317,6 +317,8 @@ class _Assembler:
 
     def copy(self, name: str, *shape: int) -> torch.Tensor:
         """Return a copy of a tensor in the model's dtype on its device."""
+        if not self._checkpoint.has_blocks(name):
+            return self._moved(self._checkpoint.take(name, shape))
         self._checkpoint.require(name, shape)
         copied = self._empty(*shape)
         self._checkpoint.take_into(name, copied)
