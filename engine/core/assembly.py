@@ -278,6 +278,8 @@ def _check_recurrent(config: CoreConfig, machine: Machine) -> None:
         raise EngineConfigError("overlap: recurrent layers need each step's end; use auto or off")
     if config.drafting.speculation != "off":
         raise EngineConfigError("speculation: rejected tokens cannot leave a recurrent state again; use off")
+    if config.adapters.num_places:
+        raise EngineConfigError("max_loras: adapters of models with recurrent layers are not served; start without any")
 
 
 def _warm_up(

@@ -76,8 +76,6 @@ def load_adapters(
     is_compiled = isinstance(model, ModelWithDecoder)
     if not settings.num_places:
         return Adapters(AdapterTable.without_places(), None, StepAdapters(), is_compiled)
-    if model.config.traits.recurrent is not None:
-        raise EngineConfigError("lora: adapters of models with recurrent layers are not served")
     bytes_each = adapter_bytes(model.config, settings.max_lora_rank, machine.dtype)
     num_bytes = settings.num_places * bytes_each
     if settings.lora_memory_bytes and num_bytes > settings.lora_memory_bytes:

@@ -109,9 +109,13 @@ def test_a_core_serves_and_refuses_what_states_do_not_allow(folder: Path, refere
             assert tokens == greedy(reference, PROMPTS[1], 4)
         front.send(Shutdown())
         assert status.result(TIMEOUT_S) == 0
-    with core_thread(**settings, speculation="ngram") as (front, status):
-        while isinstance(message := front.receive(), Phase):
-            pass
-        assert isinstance(message, Fatal)
-        assert "speculation: rejected tokens cannot leave a recurrent state" in message.message
-        assert status.result(TIMEOUT_S) == 1
+    for refused, reason in (
+        ({"speculation": "ngram"}, "speculation: rejected tokens cannot leave a recurrent state"),
+        ({"max_loras": 1}, "max_loras: adapters of models with recurrent layers are not served"),
+    ):
+        with core_thread(**settings, **refused) as (front, status):
+            while isinstance(message := front.receive(), Phase):
+                pass
+            assert isinstance(message, Fatal)
+            assert reason in message.message
+            assert status.result(TIMEOUT_S) == 1
