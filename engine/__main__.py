@@ -13,17 +13,19 @@ import textwrap
 import typing
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
-from pathlib import Path
 from typing import Any
 
 import prometheus_client
 import uvloop
 
-from engine.config import SECTIONS, CoreConfig, EngineConfigError, FrontConfig
+from engine.config import SECTIONS, AnswerConfig, CoreConfig, EngineConfigError, FrontConfig
 from engine.frontend.run import run_front
+from engine.models.sources.command import MODEL_HELP
+from engine.models.sources.command import main as manage_models
+from engine.models.sources.source import model_name_of, resolve_model
 
 _EPILOG = """\
-also:       penstock engine steps, selftest, quantize (each has its own --help)
+also:       penstock engine steps, selftest, quantize (each has its own --help); penstock models
 exit codes: 0 it ran until a signal, 2 a setting is wrong"""
 _NEEDS_SOURCE = (
     "quantize: the texts and tasks that measure what it costs come with the source, not with the package; "
@@ -54,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from engine.selftest.command import main as selftest
 
         return selftest(arguments[1:])
+    if arguments[:1] == ["models"]:
+        return manage_models(arguments[1:])
     if arguments[:1] == ["steps"]:
         from engine.selftest.steps import main as steps
 
@@ -77,12 +81,12 @@ def configs(options: dict[str, Any]) -> tuple[FrontConfig, CoreConfig]:
     """Build the two configurations from parsed options; an absent option keeps its default.
 
     Raises:
-        EngineConfigError: The model folder does not exist, or a setting is wrong.
+        EngineConfigError: The model cannot be had, or a setting is wrong.
     """
-    model_dir: Path = options.pop("model_dir")
-    if not model_dir.is_dir():
-        raise EngineConfigError(f"model: {model_dir}: no such folder; expected a model in Hugging Face layout")
-    name = options.pop("model_name", model_dir.resolve().name)
+    model = str(options.pop("model_dir"))
+    model_dir = resolve_model(model)
+    name = options.pop("model_name", None) or model_name_of(model)
+    answers = {field.name: options.pop(field.name) for field in fields(AnswerConfig) if field.name in options}
     front_names = {field.name for field in fields(FrontConfig)}
     front = {key: value for key, value in options.items() if key in front_names}
     core = {
@@ -90,7 +94,8 @@ def configs(options: dict[str, Any]) -> tuple[FrontConfig, CoreConfig]:
         for key, value in options.items()
         if key not in front_names
     }
-    return FrontConfig(model_name=name, **front), CoreConfig.of(model_dir=model_dir.resolve(), **core)
+    front_config = FrontConfig(model_name=name, answers=AnswerConfig(**answers), **front)
+    return front_config, CoreConfig.of(model_dir=model_dir, **core)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -101,7 +106,7 @@ def make_parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--model", dest="model_dir", type=Path, required=True, metavar="DIR", help="model folder")
+    parser.add_argument("--model", dest="model_dir", required=True, metavar="MODEL", help=MODEL_HELP)
     parser.add_argument("--listen", default="127.0.0.1:8000", help="unix:/path or host:port (default %(default)s)")
     parser.add_argument("--name", dest="model_name", default=argparse.SUPPRESS, help="model name in requests")
     parser.add_argument(
@@ -110,7 +115,7 @@ def make_parser() -> argparse.ArgumentParser:
         choices=["debug", "info", "warning", "error"],
         help="least urgent line of the log that is written (default %(default)s)",
     )
-    sections: tuple[type[Any], ...] = (FrontConfig, *SECTIONS.values())
+    sections: tuple[type[Any], ...] = (FrontConfig, AnswerConfig, *SECTIONS.values())
     for config in sections:
         hints, descriptions = typing.get_type_hints(config), _setting_descriptions(config)
         for field in fields(config):

@@ -19,6 +19,7 @@ Quantization = Literal["none", "int8", "int8_dynamic", "int4", "fp8"]
 KVDtype = Literal["auto", "float32", "bfloat16", "int8", "fp8"]
 Overlap = Literal["auto", "on", "off"]
 Speculation = Literal["off", "ngram", "draft", "auto"]
+Reasoning = Literal["auto", "off", "think", "think_response", "thought_process", "mistral", "harmony"]
 
 _ADAPTER_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -67,17 +68,19 @@ class KVConfig:
     num_blocks: int = 0
     """Number of blocks in the KV pool; 0: sized from measured memory."""
     kv_memory_bytes: int = 0
-    """Upper bound of the KV pool in bytes; 0: a share of the free memory (see `memory_ratio`)."""
-    memory_ratio: float = 0.25
-    """Share of the memory still free after the warm-up peak that the KV pool may take (0.9 is usual on a GPU)."""
+    """Upper bound of the KV pool in bytes; 0: a share of the free memory (see `memory_utilization`)."""
+    memory_utilization: float = 0.0
+    """Share of the memory left beside weights and largest step that the KV pool may take; 0: 0.5 on a CPU, else 0.9."""
     enable_prefix_cache: bool = True
     """True to reuse the KV blocks of earlier prompts that begin alike."""
 
     def __post_init__(self) -> None:
         _require_positive(self, "block_size")
         _require_automatic(self, "num_blocks", "kv_memory_bytes")
-        if not 0.0 < self.memory_ratio <= 1.0:
-            raise EngineConfigError(f"memory_ratio: expected a number in (0, 1], got {self.memory_ratio}")
+        if not 0.0 <= self.memory_utilization <= 1.0:
+            raise EngineConfigError(
+                f"memory_utilization: expected a number in (0, 1] or 0 (automatic), got {self.memory_utilization}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +98,11 @@ class BatchConfig:
     """Maximum number of tokens computed in one step, prefill and decode together."""
     max_waiting: int = 4096
     """Maximum number of waiting sequences; the front refuses requests above it."""
-    max_queue_wait_s: float = 30.0
-    """Forecast wait above which the front refuses interactive and long requests with `retry-after`, in seconds."""
+    max_queue_wait_s: float = 600.0
+    """Forecast wait above which the front refuses interactive and long requests with `retry-after`, in seconds.
+
+    A request that states a deadline is refused as soon as its forecast wait exceeds that.
+    """
     max_batch_wait_s: float = 600.0
     """Forecast wait above which the front refuses batch requests with `retry-after`, in seconds."""
     itl_target_ms: float = 50.0
@@ -236,6 +242,18 @@ SECTIONS: Final[dict[str, type[Any]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerConfig:
+    """Bounds on the answers to one request, and the form in which they show reasoning."""
+
+    max_choices: int = 16
+    """Maximum number of choices (`n`) of one request."""
+    max_top_logprobs: int = 20
+    """Maximum number of alternatives per token (`top_logprobs`) of one request."""
+    reasoning: Reasoning = "auto"
+    """Syntax of the model's reasoning, which answers show apart; `auto`: the template's, `off`: part of the text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FrontConfig:
     """Settings of the front process: address, limits of a request, tracing and standbys."""
 
@@ -247,14 +265,12 @@ class FrontConfig:
     """Time that running requests get to finish after a stop signal, in seconds."""
     max_body_bytes: int = 16 * 1024 * 1024
     """Maximum length of a request body, in bytes."""
-    max_choices: int = 16
-    """Maximum number of choices (`n`) of one request."""
-    max_top_logprobs: int = 20
-    """Maximum number of alternatives per token (`top_logprobs`) of one request."""
     otlp_endpoint: str = ""
     """OTLP/HTTP endpoint that receives spans as JSON, such as http://127.0.0.1:4318/v1/traces."""
     standby_cores: int = 0
     """Number of standby cores that take over when the core is lost; on a CPU each holds a copy of the weights."""
+
+    answers: AnswerConfig = field(default_factory=AnswerConfig)
 
     def __post_init__(self) -> None:
         if self.otlp_endpoint and not self.otlp_endpoint.startswith(("http://", "https://")):

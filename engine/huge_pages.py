@@ -5,6 +5,7 @@ Ten megabytes of weights span more 4 KiB pages than the TLB of a core holds. On 
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 from contextlib import suppress
 from math import prod
@@ -12,6 +13,7 @@ from math import prod
 import torch
 
 _PAGE_BYTES = 2 << 20
+_MADV_DONTNEED = 4
 _REGION_BYTES = 16 << 20
 """Size of one region in bytes. The system backs a page with memory only when it is first written."""
 _LINE_BYTES = 64
@@ -38,6 +40,19 @@ class HugePages:
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a contiguous copy of a tensor."""
         return self.zeros(*tensor.shape, dtype=tensor.dtype).copy_(tensor)
+
+
+def drop_file_pages(tensor: torch.Tensor) -> None:
+    """Release the pages that lie entirely in a tensor mapped from a file; the next access reads the file again.
+
+    The tensor must not have been written. Where the system has no such call, the pages stay until memory is short.
+    """
+    size = mmap.PAGESIZE
+    start = -(-tensor.data_ptr() // size) * size
+    end = (tensor.data_ptr() + tensor.numel() * tensor.itemsize) // size * size
+    if end > start:
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 
 def _region(num_bytes: int) -> torch.Tensor:

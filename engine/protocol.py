@@ -258,6 +258,24 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True, tag="phase"):
     seconds: float
 
 
+class CpuKernels(msgspec.Struct, frozen=True, kw_only=True):
+    """How a CPU computes the steps of a model."""
+
+    steps: Literal["compiled", "torch"]
+    reason: str = ""
+    """Reason for steps in torch; empty if they run compiled."""
+    products: str = ""
+    """Number of projections by the kind of their products, for people."""
+    kv_dtype: str = ""
+    """Dtype of the KV pool."""
+    num_threads: int = 0
+
+    def summary(self) -> str:
+        """Return one line for the log."""
+        steps = f"compiled steps ({self.products})" if self.steps == "compiled" else f"steps in torch: {self.reason}"
+        return f"CPU kernels: {steps}; KV pool in {self.kv_dtype}; {self.num_threads} threads"
+
+
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     """Report from core to front that the weights are loaded and the warm-up ran."""
 
@@ -275,6 +293,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     """Maximum number of tokens in one step."""
     num_threads: int = 0
     """Number of threads that compute, over all processes of the model; 0 on a GPU."""
+    cpu_kernels: CpuKernels | None = None
+    """Computation of the steps on a CPU; None on a GPU."""
     load: Load | None = None
     """Load before the first step, with the forecasts that the warm-up measured."""
     max_loras: int = 0

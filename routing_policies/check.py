@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +26,7 @@ from routing_policies.policy.document import (
 from routing_policies.policy.nodes import Document
 from routing_policies.policy.problems import Path, PathProblem, Problem
 from routing_policies.profile import profile_of
-from routing_policies.quality.pairs import QualityPrediction, pair_predictors_of, predicted_quality
+from routing_policies.quality.pairs import QualityPrediction, pair_predictors_of, predicted_quality, rated_candidates
 from routing_policies.quality.predictor import Predictor, Predictors
 from routing_policies.quality.prompt import Prompt
 from routing_policies.share import stable_key
@@ -80,7 +80,7 @@ def _failures(
         yield _failure(test, path, "route", f"expected route {expect.route}, got {route.id}")
     profile = profile_of(route.select)
     verdict = _foretold(policy, route, test.request, predictors) if profile.reads_quality else None
-    views = _views(policy, route, test, verdict)
+    views = _views(_rated(policy, route, predictors), route, test, verdict)
     decision = profile.decide(views, _attempt(policy, route, test.request), random.Random(0))
     yield from _choice_failures(test, route, decision, path)
 
@@ -148,8 +148,7 @@ def _lane_of(policy: Policy, request: TestRequest) -> Lane:
 
 def _foretold(policy: Policy, route: Route, request: TestRequest, predictors: Predictors) -> QualityPrediction | None:
     """Return the prediction for the request's text, or None without a text or a predictor for the candidates."""
-    ids = {item.id for item in route.select.resolved()}
-    pair_predictors = pair_predictors_of([item for item in policy.deployments if item.id in ids], predictors)
+    pair_predictors = pair_predictors_of(route_candidates(policy, route), predictors)
     if not request.text or not pair_predictors:
         return None
     prompt = Prompt(request.text, num_turns=request.turns, num_chars=len(request.text), has_tools=request.has_tools)
@@ -160,8 +159,21 @@ def _foretold(policy: Policy, route: Route, request: TestRequest, predictors: Pr
     return predicted_quality(fresh, prompt)
 
 
-def _views(policy: Policy, route: Route, test: PolicyTest, verdict: QualityPrediction | None) -> list[DeploymentView]:
-    deployments = {deployment.id: deployment for deployment in policy.deployments}
+def _rated(policy: Policy, route: Route, predictors: Predictors) -> Mapping[str, Deployment]:
+    """Return the route's candidates with the quality that its choice counts with."""
+    candidates = route_candidates(policy, route)
+    return rated_candidates(route.select, candidates, pair_predictors_of(candidates, predictors))
+
+
+def route_candidates(policy: Policy, route: Route) -> list[Deployment]:
+    """Return the deployments that a route may choose, in the policy's order."""
+    ids = {item.id for item in route.select.resolved()}
+    return [deployment for deployment in policy.deployments if deployment.id in ids]
+
+
+def _views(
+    deployments: Mapping[str, Deployment], route: Route, test: PolicyTest, verdict: QualityPrediction | None
+) -> list[DeploymentView]:
     return [
         _view(deployments[item.id], item.weight, test.given.get(item.id, GivenDeployment()), test.request, verdict)
         for item in route.select.resolved()

@@ -16,6 +16,8 @@ COPY routing_policies routing_policies
 COPY engine engine
 RUN /opt/penstock/bin/pip install ".${EXTRAS}" \
  && ln -s "$(/opt/penstock/bin/python -c 'import engine.bundled as b; print(*b.__path__)')/models" /opt/penstock/models
+# A real model beside the bundled toys: --model smollm2-135m-instruct.
+RUN XDG_CACHE_HOME=/tmp/prepared /opt/penstock/bin/python -m engine models pull smollm2-135m-instruct
 
 FROM python:3.11.11-slim-bookworm
 LABEL org.opencontainers.image.title="penstock-engine" org.opencontainers.image.version="0.1.0"

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 import torch
+
+
+class StateUse(NamedTuple):
+    """Slots of recurrent states that a step reads and writes for one sequence."""
+
+    read: int | None
+    """Slot of the state before the step's tokens; None: the sequence begins."""
+    write: int
+    """Slot of the state behind them; another one, so that the step can be computed again."""
+    saved: tuple[tuple[int, int], ...] = ()
+    """States at block borders within the step's tokens: the number of tokens before each, ascending, and its slot."""
+
+    @property
+    def last_slot(self) -> int:
+        """Largest slot that is written."""
+        return max(self.write, *(slot for _, slot in self.saved), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +45,10 @@ class ForwardContext:
     block_size: int
     on_device: DeviceLengths | None = None
     """Device copies of the lengths for a step that is captured; the lists above are then their upper bounds."""
+    window_slots: torch.Tensor | None = None
+    """int64 [T]: slots for layers with a sliding window, whose pool then has blocks of its own; None: as others."""
+    window_tables: torch.Tensor | None = None
+    """int64 [R, largest number of blocks]: block tables of these layers; blocks behind the window are 0."""
     sampled: list[int] | None = None
     """Indices of the tokens whose logits are needed, in order; None: unknown.
 
@@ -36,6 +56,8 @@ class ForwardContext:
     """
     adapters: list[int | None] | None = None
     """Index of each sequence's adapter in the stacked weights, None for the base model; None: no sequence has any."""
+    states: list[StateUse] | None = None
+    """Recurrent states of each sequence; None: the model has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +82,8 @@ class AttentionSpec:
     """Window of a query at position p: it sees keys p - window + 1 .. p; None: all keys up to p."""
     softcap: float | None = None
     """Cap of a score before masking: s becomes softcap * tanh(s / softcap); None: no cap."""
+    sinks: torch.Tensor | None = field(default=None, compare=False)
+    """[heads]: score of each head beside those of its keys, without a value; None: no such score."""
 
 
 class KVCache(Protocol):

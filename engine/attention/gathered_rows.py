@@ -15,6 +15,7 @@ import torch
 
 from engine.attention.base import AttentionSpec
 from engine.attention.decoded import Decoded
+from engine.attention.explicit import softmax_with_sinks
 from engine.attention.gathered_layout import Layout
 
 _ANYTHING = torch.zeros(1)
@@ -151,4 +152,7 @@ class GatheredSequences:
             scores.div_(spec.softcap).tanh_().mul_(spec.softcap)
         if mask is not None:
             scores.view(span.num_seqs, -1, num_seen).add_(mask.view(span.num_seqs, 1, width).narrow(2, 0, num_seen))
-        return torch.bmm(scores.softmax(-1), values).view(-1, spec.num_heads, size)
+        sinks = None
+        if spec.sinks is not None:
+            sinks = spec.sinks.view(1, spec.num_kv_heads, -1, 1).expand(span.num_seqs, -1, -1, 1).flatten(0, 1)
+        return torch.bmm(softmax_with_sinks(scores, sinks), values).view(-1, spec.num_heads, size)

@@ -8,12 +8,14 @@ and of the longest prompt in chunks, is retained, and each step adds only the ne
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from engine.attention.base import AttentionSpec, ForwardContext, KVCache
+from engine.attention.explicit import explicit_attention
 from engine.attention.gathered_prompt import GatheredPrompt
-from engine.attention.softcap import softcapped_attention
 from engine.attention.step_plan import GroupPlan, SequencePlan, StepPlan, StepPlanner
 from engine.attention.torch_kv_cache import (
     AttentionScratch,
@@ -47,40 +49,52 @@ class TorchAttention:
         self._has_int8_kv = has_int8_kv
         self.head_major: torch.dtype | None = None
         """Dtype of head-major pools, the layout of compiled steps; None: pools are token-major."""
-        self._places = SlotPlaces()
-        self._slot_mapping = torch.empty(0, dtype=torch.int64, device=device)
+        self._places, self._window_slot_places = SlotPlaces(), SlotPlaces()
         self._block_size = 1
-        self._new_blocks: torch.Tensor | None = None
-        self._planner: StepPlanner | None = None
+        # By whether the layers are windowed: slots that the step writes, blocks that begin, and their planner.
+        self._slots: dict[bool, torch.Tensor] = {}
+        self._new_blocks: dict[bool, torch.Tensor | None] = {}
+        self._planners: dict[bool, StepPlanner] = {}
         self._plans: dict[_LayerKind, StepPlan] = {}
         self._last_plans: dict[_LayerKind, StepPlan] = {}
         self._scratch = AttentionScratch()
 
     def allocate(self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype) -> ReadableKVCache:
         """Return an empty KV pool for one layer."""
+        return self.allocate_windowed(num_blocks, block_size, spec, dtype, is_windowed=False)
+
+    def allocate_windowed(
+        self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype, *, is_windowed: bool
+    ) -> ReadableKVCache:
+        """Return an empty KV pool for one layer; with `is_windowed`, for the slots and tables of windowed layers."""
         shape = (num_blocks * block_size, spec.num_kv_heads, spec.head_dim)
         if self._has_int8_kv:
-            return QuantizedKVCache(shape, dtype, self._device)
+            return QuantizedKVCache(shape, dtype, self._device, is_windowed=is_windowed)
         if self.head_major is not None:
-            return HeadMajorKVCache(num_blocks, block_size, spec, self.head_major, self._places)
+            places = self._window_slot_places if is_windowed else self._places
+            return HeadMajorKVCache(num_blocks, block_size, spec, self.head_major, places, is_windowed=is_windowed)
         # Zeros instead of garbage: masked columns may read unwritten slots, and 0 * NaN is NaN.
-        return TorchKVCache(
-            torch.zeros(shape, dtype=dtype, device=self._device), torch.zeros(shape, dtype=dtype, device=self._device)
-        )
+        keys, values = (torch.zeros(shape, dtype=dtype, device=self._device) for _ in range(2))
+        return TorchKVCache(keys, values, is_windowed=is_windowed)
 
     def prepare(self, context: ForwardContext) -> None:
         """Store the step's context; the first layer of each shape builds its plan."""
-        self._slot_mapping = context.slot_mapping
         self._places.begin(context.slot_mapping)
         self._block_size = context.block_size
+        self._lay_out(context, is_windowed=False)
+        if context.window_slots is not None and context.window_tables is not None:
+            windowed = replace(context, slot_mapping=context.window_slots, block_tables=context.window_tables)
+            self._window_slot_places.begin(context.window_slots)
+            self._lay_out(windowed, is_windowed=True)
+        self._last_plans, self._plans = self._plans, {}
+
+    def _lay_out(self, context: ForwardContext, *, is_windowed: bool) -> None:
         # A sequence owns a block from the moment it writes the block's first slot.
         slots = context.slot_mapping.cpu().numpy()
         new_slots = slots[slots % context.block_size == 0]
-        self._new_blocks = (
-            torch.from_numpy(new_slots // context.block_size).to(self._device) if new_slots.size else None
-        )
-        self._planner = StepPlanner(context)
-        self._last_plans, self._plans = self._plans, {}
+        new_blocks = torch.from_numpy(new_slots // context.block_size).to(self._device) if new_slots.size else None
+        self._slots[is_windowed], self._new_blocks[is_windowed] = context.slot_mapping, new_blocks
+        self._planners[is_windowed] = StepPlanner(context)
 
     def pass_over(self) -> None:
         """Drop the plans, because a step was computed elsewhere and the retained memory does not fit the next step."""
@@ -91,9 +105,11 @@ class TorchAttention:
     ) -> torch.Tensor:
         """Write keys and values, then attend; queries and result are [T, heads, head_dim]."""
         assert isinstance(cache, TorchKVCache | HeadMajorKVCache | QuantizedKVCache)
-        if self._new_blocks is not None:
-            cache.clear(self._new_blocks, self._block_size)
-        cache.write(keys, values, self._slot_mapping)
+        assert self._planners, "forward before prepare"
+        new_blocks = self._new_blocks[cache.is_windowed]
+        if new_blocks is not None:
+            cache.clear(new_blocks, self._block_size)
+        cache.write(keys, values, self._slots[cache.is_windowed])
         plan = self._plan(cache, spec, queries.dtype)
         if len(plan.sequences) == 1 and not plan.groups:
             return self._attend_sequence(queries, keys, values, cache, spec, plan.sequences[0])
@@ -114,20 +130,18 @@ class TorchAttention:
 
     def _plan(self, cache: ReadableKVCache, spec: AttentionSpec, dtype: torch.dtype) -> StepPlan:
         kind = spec.sliding_window, spec.num_kv_heads, spec.head_dim
-        plan = self._plans.get(kind)
+        plan, planner = self._plans.get(kind), self._planners[cache.is_windowed]
         if plan is None:
-            assert self._planner is not None, "forward before prepare"
             slot_bytes = 2 * spec.num_kv_heads * spec.head_dim * dtype.itemsize
             max_retained_slots = _MAX_RETAINED_BYTES // slot_bytes if dtype == torch.float32 else 0
-            plan = self._plans[kind] = self._planner.plan(spec, self._last_plans.get(kind), max_retained_slots)
+            plan = self._plans[kind] = planner.plan(spec, self._last_plans.get(kind), max_retained_slots)
         if (
             plan.retained is not None
             and plan.retained.before is not None
             and cache.retained.state is not plan.retained.before
         ):
             # Steps of another model ran in between, or a step failed.
-            assert self._planner is not None
-            plan = self._plans[kind] = self._planner.plan(spec)
+            plan = self._plans[kind] = planner.plan(spec)
         return plan
 
     def _keep(
@@ -140,7 +154,7 @@ class TorchAttention:
         for fill in retained_plan.fills:
             retained.fill(fill.span, *cache.gather_blocks(fill.blocks, self._block_size, self._scratch), spec)
         if not retained_plan.layout.is_new:
-            slots, tokens = self._slot_mapping, retained_plan.tokens
+            slots, tokens = self._slots[cache.is_windowed], retained_plan.tokens
             if tokens.numel() != slots.numel():
                 keys, values, slots = (t.index_select(0, tokens) for t in (keys, values, slots))
             retained.add(*cache.stored(keys, values, slots, self._scratch), retained_plan)
@@ -171,6 +185,7 @@ class TorchAttention:
             keys.transpose(0, 1).unsqueeze(0),
             values.transpose(0, 1).unsqueeze(0),
             spec,
+            sinks=None if spec.sinks is None else spec.sinks.view(-1, 1, 1),
             is_causal=seq.is_causal,
         )
         return attended.squeeze(0).transpose(0, 1)
@@ -186,7 +201,7 @@ class TorchAttention:
         """Return all keys and values of a prompt [positions, kv_heads, head_dim], and keep them for the next step."""
         assert seq.slots is not None
         if not prompt.start or (prompt.before is not None and cache.prompt.state is prompt.before):
-            slots = self._slot_mapping[seq.token_start : seq.token_end]
+            slots = self._slots[cache.is_windowed][seq.token_start : seq.token_end]
             cache.prompt.put(prompt, prompt.start, *cache.stored(keys, values, slots, self._scratch))
         else:
             cache.prompt.put(prompt, 0, *cache.gather(seq.slots, self._scratch))
@@ -203,7 +218,8 @@ class TorchAttention:
         keys, values = (t.view(shape).narrow(1, 0, group.num_seen).transpose(1, 2) for t in gathered)
         grouped = queries.reshape(-1, spec.num_kv_heads, spec.num_heads // spec.num_kv_heads, spec.head_dim)
         mask = None if group.mask is None else group.mask.narrow(3, 0, group.num_seen)
-        attended = _attend(grouped, keys, values, spec, mask=mask)
+        sinks = None if spec.sinks is None else spec.sinks.view(spec.num_kv_heads, -1, 1)
+        attended = _attend(grouped, keys, values, spec, sinks=sinks, mask=mask)
         return attended.reshape(-1, spec.num_heads, spec.head_dim)
 
 
@@ -212,7 +228,10 @@ def _attend_one_query(
 ) -> torch.Tensor:
     """Return [1, heads, head_dim]; heads that share a KV head act as several queries, so keys are read once."""
     grouped = queries.view(spec.num_kv_heads, 1, -1, spec.head_dim)
-    attended = _attend(grouped, keys.transpose(0, 1).unsqueeze(1), values.transpose(0, 1).unsqueeze(1), spec)
+    sinks = None if spec.sinks is None else spec.sinks.view(spec.num_kv_heads, 1, -1, 1)
+    attended = _attend(
+        grouped, keys.transpose(0, 1).unsqueeze(1), values.transpose(0, 1).unsqueeze(1), spec, sinks=sinks
+    )
     return attended.reshape(1, spec.num_heads, spec.head_dim)
 
 
@@ -226,7 +245,12 @@ def _attend_chunk(
     num_queries = queries.shape[0]
     by_head = queries.view(num_queries, spec.num_kv_heads, -1, spec.head_dim).permute(1, 2, 0, 3)
     grouped = by_head.reshape(spec.num_kv_heads, 1, -1, spec.head_dim)
-    attended = _attend(grouped, keys.transpose(0, 1).unsqueeze(1), values.transpose(0, 1).unsqueeze(1), spec, mask=mask)
+    sinks = None
+    if spec.sinks is not None:
+        sinks = spec.sinks.view(spec.num_kv_heads, 1, -1, 1).repeat_interleave(num_queries, 2)
+    attended = _attend(
+        grouped, keys.transpose(0, 1).unsqueeze(1), values.transpose(0, 1).unsqueeze(1), spec, sinks=sinks, mask=mask
+    )
     by_query = attended.view(by_head.shape).permute(2, 0, 1, 3)
     return by_query.reshape(num_queries, spec.num_heads, spec.head_dim)
 
@@ -237,16 +261,19 @@ def _attend(
     values: torch.Tensor,
     spec: AttentionSpec,
     *,
+    sinks: torch.Tensor | None = None,
     mask: torch.Tensor | None = None,
     is_causal: bool = False,
 ) -> torch.Tensor:
     """Attend with queries [N, heads, queries, head_dim] over keys and values [N, kv_heads, keys, head_dim].
 
-    `mask` is additive float32; the result has the queries' shape.
+    `mask` is additive float32, `sinks` are those of the spec in the layout of the queries; the result has the queries'
+    shape.
     """
-    if spec.softcap is not None:
-        return softcapped_attention(
-            queries, keys, values, scale=spec.scale, softcap=spec.softcap, mask=mask, is_causal=is_causal
+    if spec.softcap is not None or spec.sinks is not None:
+        scale, softcap = spec.scale, spec.softcap
+        return explicit_attention(
+            queries, keys, values, scale=scale, softcap=softcap, sinks=sinks, mask=mask, is_causal=is_causal
         )
     return scaled_dot_product_attention(
         queries,

@@ -41,6 +41,8 @@ class ReadableKVCache(Protocol):
     """Gathered keys and values of decoding sequences."""
     prompt: PromptMemory
     """Gathered keys and values of a prompt in chunks."""
+    is_windowed: bool
+    """True if the pool has the slots and tables of windowed layers."""
 
     def write(self, keys: torch.Tensor, values: torch.Tensor, slot_mapping: torch.Tensor) -> None:
         """Store keys and values [T, kv_heads, head_dim] at the given slots."""
@@ -74,9 +76,10 @@ class ReadableKVCache(Protocol):
 class TorchKVCache:
     """Token-major pool of one layer: keys and values, each [slots, kv_heads, head_dim]."""
 
-    __slots__ = ("keys", "prompt", "retained", "values")
+    __slots__ = ("is_windowed", "keys", "prompt", "retained", "values")
 
-    def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, *, is_windowed: bool = False) -> None:
+        self.is_windowed = is_windowed
         self.retained = GatheredSequences()
         self.prompt = PromptMemory()
         self.keys = keys
@@ -148,16 +151,24 @@ class HeadMajorKVCache:
     block_size / 2, head_dim, 2]. Reads return float32.
     """
 
-    __slots__ = ("_block_size", "_in_pairs", "_places", "keys", "prompt", "retained", "values")
+    __slots__ = ("_block_size", "_in_pairs", "_places", "is_windowed", "keys", "prompt", "retained", "values")
 
     def __init__(
-        self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype, places: SlotPlaces
+        self,
+        num_blocks: int,
+        block_size: int,
+        spec: AttentionSpec,
+        dtype: torch.dtype,
+        places: SlotPlaces,
+        *,
+        is_windowed: bool = False,
     ) -> None:
         self.retained = GatheredSequences()
         self.prompt = PromptMemory()
         self._block_size = block_size
         self._places = places
         self._in_pairs = dtype == torch.bfloat16
+        self.is_windowed = is_windowed
         together = 2 if self._in_pairs else 1
         of_head, pages = (num_blocks, spec.num_kv_heads), HugePages()
         # Zeros instead of garbage: unwritten slots have weight 0, and 0 * NaN is NaN.
@@ -229,16 +240,20 @@ class QuantizedKVCache:
     The rounding error is at most half a scale.
     """
 
-    __slots__ = ("_dtype", "key_scales", "keys", "prompt", "retained", "value_scales", "values")
+    __slots__ = ("_dtype", "is_windowed", "key_scales", "keys", "prompt", "retained", "value_scales", "values")
 
-    def __init__(self, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device, *, is_windowed: bool = False
+    ) -> None:
         """Allocate the pool.
 
         Args:
             shape: Slots, KV heads, head size.
             dtype: Dtype of reads.
             device: Device of the pool.
+            is_windowed: True for the slots of windowed layers.
         """
+        self.is_windowed = is_windowed
         self._dtype = dtype
         self.retained = GatheredSequences()
         self.prompt = PromptMemory()

@@ -248,6 +248,7 @@ def _launch(
         cache.values,
         cache.key_scales if is_quantized else cache.keys,
         cache.value_scales if is_quantized else cache.values,
+        queries if spec.sinks is None else spec.sinks,
         step.block_tables[sequences],
         step.context_lens[sequences],
         step.query_starts[part.first_seq :],
@@ -269,6 +270,7 @@ def _launch(
         SOFTCAP=spec.softcap or 0.0,
         NUM_SEGMENTS=segments,
         IS_QUANTIZED=is_quantized,
+        HAS_SINKS=spec.sinks is not None,
     )
     if segments > 1:
         _reduce(out, partial_out, partial, spec, step, part, segments)

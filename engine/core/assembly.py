@@ -11,8 +11,6 @@ from typing import TypedDict
 import torch
 
 from engine.config import CoreConfig, EngineConfigError
-from engine.core.adapter_assembly import Adapters, check_adapters, load_adapters
-from engine.core.draft_assembly import load_draft_model, load_heads, make_drafter
 from engine.core.fault_isolation import FaultIsolation
 from engine.core.inbox import Inbox
 from engine.core.load_meter import LoadMeter
@@ -21,24 +19,37 @@ from engine.core.outbox import Outbox
 from engine.core.overlap import OverlappedStepLoop
 from engine.core.reporter import Reporter
 from engine.core.standby import Standby
+from engine.core.startup.adapter_assembly import Adapters, check_adapters, load_adapters
+from engine.core.startup.draft_assembly import load_draft_model, load_heads, make_drafter
+from engine.core.startup.pool_assembly import PoolPlan, max_num_seqs, plan_pool
 from engine.core.step_loop import StepLoop
 from engine.core.step_observer import StepObserver
 from engine.forecast.output_forecast import OutputForecast
 from engine.forecast.step_time import StepTimeModel
 from engine.kv_cache.block_manager import BlockManager
-from engine.kv_cache.kv_pool import block_bytes, pool_blocks, reachable_model_len, useful_blocks
+from engine.kv_cache.kv_pool import reachable_model_len, useful_blocks
+from engine.kv_cache.state_slots import StateSlots
 from engine.lora.adapter_table import AdapterTable
 from engine.models.decoder import Decoder, Model
+from engine.models.families.registry import read_model_config
 from engine.models.loading.loader import load_model
 from engine.models.loading.sizes import read_checked_config
 from engine.models.prediction_heads import MedusaHeads
-from engine.protocol import Ready, SamplingParams
-from engine.runner.cpu_steps import checkpoint_bytes, follow, loaded_weights, settle_steps, with_compiled_steps
+from engine.models.raw_weights import WeightPacker
+from engine.protocol import CpuKernels, Ready, SamplingParams
+from engine.runner.cpu_steps import (
+    checkpoint_bytes,
+    choose_packer,
+    cpu_kernels,
+    follow,
+    settle_steps,
+    with_compiled_steps,
+)
 from engine.runner.cuda_graphs import GraphApi, graph_model
 from engine.runner.machine import Machine, find_machine
 from engine.runner.overlap_runner import OverlapRunner
 from engine.runner.runner import ModelRunner
-from engine.runner.warm_up import made_up_batch, typical_batches, warm_up
+from engine.runner.warm_up import MAX_CONTEXT, made_up_batch, typical_batches, warm_up
 from engine.sampling.device_choice import TorchChooser
 from engine.sampling.grammar_checker import CheckedCompiler, GrammarChecker
 from engine.sampling.grammar_compiler import GrammarCompiler
@@ -55,10 +66,10 @@ from engine.tensor_parallel.rank_group import RankGroup, end_core
 
 logger = logging.getLogger(__name__)
 
-_PROBE_CONTEXT_TOKENS = 8192
-"""Longest context of the step whose memory is measured; attention works in tiles above it."""
-_WARM_UP_S = {"cpu": 3.0, "cuda": 60.0}
+_WARM_UP_S = {"cpu": 0.75, "cuda": 60.0}
 """Warm-up limit in seconds by device type; on a GPU it includes compiling kernels and capturing steps."""
+_WARM_UP_CONTEXTS = 4
+"""Longest contexts of warm-up sequences that find blocks of their own on a CPU, where unused ones take no memory."""
 _TAKE_OVER_WARM_UP_S = 0.5
 """Warm-up limit in seconds on a CPU while clients wait for a core to return; requests then supply the measurements."""
 _DRAWN_PARAMS = SamplingParams(max_tokens=1, temperature=1.0, seed=1)
@@ -91,7 +102,12 @@ def build_core(
         config = standby.wait(config)
     with outbox.phase("weights"):
         machine = find_machine(config)
-        model = _model(config, machine)
+        packing = choose_packer(
+            config, machine, read_model_config(config.model_dir).quantized_as(config.compute.quantization)
+        )
+        model = _model(config, machine, packing.packer)
+        if (kernels := cpu_kernels(model, machine, packing)) is not None:
+            logger.info(kernels.summary())
         heads, draft_model = _draft_models(config, model, machine)
         adapters = load_adapters(config, model, machine, inbox.post)
         max_model_len = _model_len(config, model)
@@ -99,9 +115,18 @@ def build_core(
         config = standby.wait(config)
     with outbox.phase("kv_pool"):
         num_blocks = config.kv.num_blocks if standby is not None else 0  # a former core's pool needs no measuring
-        num_blocks = num_blocks or _num_blocks(config, machine, model, draft_model, max_model_len)
+        pool = plan_pool(
+            config,
+            machine,
+            model,
+            draft_model,
+            max_model_len,
+            num_blocks=num_blocks,
+            run_largest_steps=partial(_run_largest_steps, config, machine, model, max_model_len),
+        )
+        num_blocks = pool.num_blocks
         max_model_len = reachable_model_len(max_model_len, num_blocks, config.kv.block_size)
-        runner = _runner(config, machine, model, num_blocks, max_model_len, graphs=machine.graphs, adapters=adapters)
+        runner = _runner(config, machine, model, pool, max_model_len, graphs=machine.graphs, adapters=adapters)
     step_time = StepTimeModel()
     with outbox.phase("warm_up"):
         stepper = _stepper(config, machine, model, draft_model, runner, clock)
@@ -119,7 +144,14 @@ def build_core(
             num_blocks=num_blocks,
             max_model_len=max_model_len,
         )
-    blocks = BlockManager(num_blocks, config.kv.block_size, enable_prefix_cache=config.kv.enable_prefix_cache)
+    blocks = BlockManager(
+        num_blocks,
+        config.kv.block_size,
+        enable_prefix_cache=config.kv.enable_prefix_cache,
+        windows=pool.windows,
+    )
+    if model.config.traits.recurrent is not None:
+        runner.states = blocks.states = StateSlots(max_num_seqs(config), config.kv.block_size)
     tally = CoreTotals()
     scheduler = _scheduler(
         config,
@@ -144,6 +176,7 @@ def build_core(
         meter,
         max_model_len=max_model_len,
         speculates=drafter is not None,
+        kernels=kernels,
         adapters=adapters.table,
     )
     if isinstance(runner, OverlapRunner):
@@ -161,6 +194,7 @@ def _ready(
     *,
     max_model_len: int,
     speculates: bool,
+    kernels: CpuKernels | None,
     adapters: AdapterTable,
 ) -> Ready:
     return Ready(
@@ -174,6 +208,7 @@ def _ready(
         speculates=speculates,
         max_num_batched_tokens=config.batch.max_num_batched_tokens,
         num_threads=torch.get_num_threads() * config.compute.tensor_parallel if machine.device.type == "cpu" else 0,
+        cpu_kernels=kernels,
         load=meter.load(),
         max_loras=config.adapters.num_places,
         adapters=adapters.names,
@@ -212,10 +247,11 @@ def _draft_models(config: CoreConfig, model: Model, machine: Machine) -> tuple[M
     return heads, None
 
 
-def _model(config: CoreConfig, machine: Machine) -> Model:
+def _model(config: CoreConfig, machine: Machine, packer: WeightPacker | None) -> Model:
     """Return the model, alone or as the leader of a tensor-parallel group."""
+    if read_model_config(config.model_dir).traits.recurrent is not None:
+        _check_recurrent(config, machine)
     rank_group = RankGroup.start(config, machine.device) if config.compute.tensor_parallel > 1 else None
-    retained = loaded_weights(config, machine, config.model_dir)
     model: Model = load_model(
         config.model_dir,
         dtype=machine.dtype,
@@ -224,12 +260,26 @@ def _model(config: CoreConfig, machine: Machine) -> Model:
         quantization=config.compute.quantization,
         split=None if rank_group is None else rank_group.split,
         max_model_len=config.batch.max_model_len,
-        retained=retained,
+        packer=packer,
     )
     if rank_group is not None:
         model = rank_group.lead(model)
         rank_group.watch(end_core)
-    return with_compiled_steps(config, model, machine.backend, retained)
+    return with_compiled_steps(config, model, machine.backend, packer)
+
+
+def _check_recurrent(config: CoreConfig, machine: Machine) -> None:
+    """Raise EngineConfigError for settings under which recurrent layers are not computed."""
+    if machine.device.type != "cpu":
+        raise EngineConfigError("device: recurrent layers (gated delta net) are computed on a CPU only")
+    if config.compute.tensor_parallel > 1:
+        raise EngineConfigError("tensor_parallel: recurrent layers are computed by one process only")
+    if config.compute.overlap == "on":
+        raise EngineConfigError("overlap: recurrent layers need each step's end; use auto or off")
+    if config.drafting.speculation != "off":
+        raise EngineConfigError("speculation: rejected tokens cannot leave a recurrent state again; use off")
+    if config.adapters.num_places:
+        raise EngineConfigError("max_loras: adapters of models with recurrent layers are not served; start without any")
 
 
 def _warm_up(
@@ -243,8 +293,10 @@ def _warm_up(
     limit_s: float,
 ) -> None:
     """Touch every path of the runner and learn what steps take."""
+    if config.compute.device == "cpu" or not torch.cuda.is_available():
+        num_blocks = min(num_blocks, _WARM_UP_CONTEXTS * -(-MAX_CONTEXT // config.kv.block_size))
     batches = typical_batches(
-        max_num_seqs=_max_num_seqs(config),
+        max_num_seqs=max_num_seqs(config),
         max_tokens=config.batch.max_num_batched_tokens,
         max_context=max_model_len,
         num_blocks=num_blocks,
@@ -271,43 +323,22 @@ def _model_len(config: CoreConfig, model: Model) -> int:
     return config.batch.max_model_len or model.config.usual_model_len
 
 
-def _max_num_seqs(config: CoreConfig) -> int:
-    return min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens)
-
-
-def _num_blocks(
-    config: CoreConfig, machine: Machine, model: Model, draft_model: Model | None, max_model_len: int
-) -> int:
-    """Return the number of blocks that fit beside the largest step, which is run once over a small pool."""
-    context_len = min(max_model_len, max(config.batch.max_num_batched_tokens, _PROBE_CONTEXT_TOKENS))
-    num_probe_blocks = min(-(-context_len // config.kv.block_size), useful_blocks(config, max_model_len))
-    runner = _runner(config, machine, model, num_probe_blocks, context_len)
-    batch = partial(made_up_batch, num_blocks=num_probe_blocks, block_size=config.kv.block_size)
-    machine.memory.begin()
+def _run_largest_steps(
+    config: CoreConfig, machine: Machine, model: Model, max_model_len: int, context_len: int
+) -> None:
+    """Run the longest chunk of a prompt and the most decoding sequences over a small pool."""
+    num_blocks = min(-(-context_len // config.kv.block_size), useful_blocks(config, max_model_len))
+    runner = _runner(config, machine, model, PoolPlan(num_blocks, None), context_len)
+    batch = partial(made_up_batch, num_blocks=num_blocks, block_size=config.kv.block_size)
     runner.execute(batch(1, min(config.batch.max_num_batched_tokens, context_len), context_len))
-    runner.execute(batch(_max_num_seqs(config), 1, context_len))
-    transient_bytes = machine.memory.transient_bytes()
-    del runner
-    free_bytes = machine.memory.free_bytes() - transient_bytes
-    specs = model.attention_specs + ([] if draft_model is None else draft_model.attention_specs)
-    has_scales = machine.kv_dtype is not None
-    bytes_per_block = block_bytes(specs, config.kv.block_size, machine.kv_element_bytes, has_scales=has_scales)
-    num_blocks = pool_blocks(config, bytes_per_block, free_bytes, max_model_len)
-    logger.info(
-        "kv pool: %d blocks of %d bytes; %d bytes were free beside the largest step's %d",
-        num_blocks,
-        bytes_per_block,
-        free_bytes,
-        transient_bytes,
-    )
-    return num_blocks
+    runner.execute(batch(max_num_seqs(config), 1, context_len))
 
 
 def _runner(
     config: CoreConfig,
     machine: Machine,
     model: Model,
-    num_blocks: int,
+    pool: PoolPlan,
     max_model_len: int,
     *,
     graphs: GraphApi | None = None,
@@ -315,8 +346,10 @@ def _runner(
 ) -> ModelRunner:
     """Return a runner over a fresh pool; with `graphs`, its decode and verification steps are captured."""
     if isinstance(model, LeaderModel):
-        model.open_pool(num_blocks)
-    caches = machine.allocate_pool(model.attention_specs, num_blocks, config.kv.block_size)
+        model.open_pool(pool.num_blocks)
+    caches = machine.allocate_pool(
+        model.attention_specs, pool.num_blocks, config.kv.block_size, num_window_blocks=pool.num_window_blocks
+    )
     if graphs is not None and isinstance(model, Decoder):
         model = graph_model(config, model, caches, graphs, max_model_len=max_model_len, device=machine.device)
     if adapters is not None:
@@ -332,8 +365,9 @@ def _runner(
         device=machine.device,
         block_size=config.kv.block_size,
         max_tokens=config.batch.max_num_batched_tokens,
-        max_num_seqs=_max_num_seqs(config),
+        max_num_seqs=max_num_seqs(config),
         max_blocks=-(-max_model_len // config.kv.block_size),
+        places=None if pool.windows is None else pool.windows.places,
     )
 
 

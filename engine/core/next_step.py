@@ -57,6 +57,7 @@ class NextStep:
                 # Blocks that others took already are theirs: they need them in the next step anyway.
                 return False
             self._blocks.append(chunk.seq, chunk.end)
+        self._blocks.hold_windows(chunks)
         return True
 
 

@@ -15,7 +15,7 @@ from engine.frontend.core_client.link import CoreLink
 from engine.frontend.core_client.live_core import Spawn
 from engine.frontend.core_client.metrics import EngineMetrics
 from engine.frontend.core_client.queue_guard import QueueLimits
-from engine.frontend.core_client.service import EngineService, TextHandling
+from engine.frontend.core_client.service import EngineService
 from engine.frontend.core_client.standby_pool import StandbyPool
 from engine.frontend.core_client.supervisor import CoreSupervisor, Patience, spawn_core
 from engine.frontend.http.adapters import AdapterAdmin
@@ -26,7 +26,9 @@ from engine.frontend.http.server import DrainingServer, bind, server_config
 from engine.frontend.http.tokenization import Tokenization
 from engine.frontend.http.tracing import Tracer
 from engine.frontend.text.chat_template import load_chat_template
+from engine.frontend.text.handling import TextHandling
 from engine.frontend.text.tokenizer import load_tokenizer
+from engine.frontend.tools.reasoning_format import choose_reasoning_format
 from engine.frontend.tools.tool_format import choose_tool_format
 
 logger = logging.getLogger(__name__)
@@ -65,8 +67,6 @@ class Front:
             EngineConfigError: The tokenizer or the template cannot be used.
         """
         clock = time.monotonic
-        tokenizer = load_tokenizer(model_dir)
-        template = load_chat_template(model_dir, tokenizer.special_texts, lambda: secrets.token_hex(16))
         metrics = EngineMetrics()
         self._config = config
         self._link = CoreLink(metrics, clock, queue)
@@ -74,13 +74,7 @@ class Front:
         self._executor = ThreadPoolExecutor(2, thread_name_prefix="tokenize")
         self._service = EngineService(
             config,
-            TextHandling(
-                tokenizer=tokenizer,
-                template=template,
-                tool_format=choose_tool_format(
-                    template.source if template else None, tokenizer.added_tokens, tokenizer.special_texts
-                ),
-            ),
+            _text_handling(config, model_dir),
             self._link,
             metrics,
             self._executor,
@@ -171,6 +165,19 @@ async def run_front(front: FrontConfig, core: CoreConfig, on_listening: Callable
         lora_dir=core.adapters.lora_dir,
     )
     await serving.serve(on_listening)
+
+
+def _text_handling(config: FrontConfig, model_dir: Path) -> TextHandling:
+    """Load the tokenizer and the chat template, and choose the syntax of tool calls and reasoning."""
+    tokenizer = load_tokenizer(model_dir)
+    template = load_chat_template(model_dir, tokenizer.special_texts, lambda: secrets.token_hex(16))
+    source, added, special = template.source if template else None, tokenizer.added_tokens, tokenizer.special_texts
+    return TextHandling(
+        tokenizer=tokenizer,
+        template=template,
+        tool_format=choose_tool_format(source, added, special),
+        reasoning=choose_reasoning_format(config.answers.reasoning, source, added, special),
+    )
 
 
 def _standbys(link: CoreLink, spawn: Spawn, size: int, patience: Patience) -> StandbyPool:

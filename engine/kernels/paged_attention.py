@@ -126,6 +126,7 @@ def _attend_tiles(
     value_ptr,
     key_scale_ptr,
     value_scale_ptr,
+    sink_ptr,
     block_table_ptr,
     kv_head,
     position,
@@ -144,6 +145,8 @@ def _attend_tiles(
     WINDOW: tl.constexpr,
     SOFTCAP: tl.constexpr,
     IS_QUANTIZED: tl.constexpr,
+    HAS_SINKS: tl.constexpr,
+    GROUP: tl.constexpr,
 ):
     # Returns each lane's largest score, its sum of weights and its weighted values.
     dims = tl.arange(0, HEAD_DIM_PADDED)
@@ -151,6 +154,12 @@ def _attend_tiles(
     running_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     running_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     accumulated = tl.zeros([BLOCK_M, HEAD_DIM_PADDED], dtype=tl.float32)
+    if HAS_SINKS:
+        # A sink is a score without a value; the first segment counts it.
+        heads = kv_head * GROUP + tl.arange(0, BLOCK_M) % GROUP
+        has_sink = is_lane & (tl.zeros([BLOCK_M], dtype=tl.int32) == tl.program_id(2))
+        running_max = tl.load(sink_ptr + heads, mask=has_sink, other=float("-inf")).to(tl.float32)
+        running_sum = tl.where(has_sink, 1.0, 0.0)
     for tile in range(tile_from, tile_to):
         key_position = tile * TILE + tl.arange(0, TILE)
         is_key = key_position < key_end
@@ -193,6 +202,7 @@ def attend(
     value_ptr,
     key_scale_ptr,
     value_scale_ptr,
+    sink_ptr,
     block_tables_ptr,
     context_lens_ptr,
     query_starts_ptr,
@@ -214,6 +224,7 @@ def attend(
     SOFTCAP: tl.constexpr,
     NUM_SEGMENTS: tl.constexpr,
     IS_QUANTIZED: tl.constexpr,
+    HAS_SINKS: tl.constexpr,
 ):
     """Attend for one query block, KV head and segment; WINDOW 0 means no window, SOFTCAP 0.0 no cap."""
     GROUP: tl.constexpr = NUM_HEADS // NUM_KV_HEADS
@@ -234,9 +245,10 @@ def attend(
     query = tl.load(query_ptr + query_at[:, None] + dims[None, :], mask=is_number, other=0.0)
     tiles = _tiles_of_segment(context_len, query_len, block_in_row, BLOCK_Q, TILE, WINDOW, NUM_SEGMENTS)
     running_max, running_sum, accumulated = _attend_tiles(
-        query, key_ptr, value_ptr, key_scale_ptr, value_scale_ptr, block_tables_ptr + row * table_stride, kv_head,
-        context_len - query_len + token, is_lane, tiles[0], tiles[1], tiles[2], scale, slot_stride,
-        NUM_KV_HEADS, HEAD_DIM, HEAD_DIM_PADDED, BLOCK_SIZE, BLOCK_M, TILE, WINDOW, SOFTCAP, IS_QUANTIZED,
+        query, key_ptr, value_ptr, key_scale_ptr, value_scale_ptr, sink_ptr, block_tables_ptr + row * table_stride,
+        kv_head, context_len - query_len + token, is_lane, tiles[0], tiles[1], tiles[2], scale, slot_stride,
+        NUM_KV_HEADS, HEAD_DIM, HEAD_DIM_PADDED, BLOCK_SIZE, BLOCK_M, TILE, WINDOW, SOFTCAP, IS_QUANTIZED, HAS_SINKS,
+        GROUP,
     )  # fmt: skip
     _store_block(
         out_ptr, partial_out_ptr, partial_max_ptr, partial_sum_ptr, flat, is_lane, running_max, running_sum,

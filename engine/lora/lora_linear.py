@@ -55,7 +55,8 @@ class LoraLinear:
 def attach_adapters(decoder: Decoder, weights: StackedWeights, step: StepAdapters) -> None:
     """Let the decoder's projections add the products of the step's adapters."""
     decoder.layers = [
-        _adapted_layer(layer, of_layer, step) for layer, of_layer in zip(decoder.layers, weights.layers, strict=True)
+        _adapted_layer(layer, of_layer, step) if isinstance(layer, DecoderLayer) else layer
+        for layer, of_layer in zip(decoder.layers, weights.layers, strict=True)
     ]
 
 

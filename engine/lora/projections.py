@@ -58,7 +58,7 @@ def adapted_projections(config: ModelConfig, layer: int) -> tuple[AdaptedProject
     if experts is not None and layer in experts.layers:
         return attention
     size = config.intermediate_size
-    names = ("gate_up_proj",) if config.traits.has_fused_projections else ("gate_proj", "up_proj")
+    names = ("gate_up_proj",) if config.traits.has_fused_gate_up else ("gate_proj", "up_proj")
     part = 2 * size // len(names)
     gate_up = tuple(AdaptedModule(f"mlp.{name}", index * part, part) for index, name in enumerate(names))
     down = AdaptedProjection("down", size, (AdaptedModule("mlp.down_proj", 0, hidden_size),))
@@ -67,15 +67,16 @@ def adapted_projections(config: ModelConfig, layer: int) -> tuple[AdaptedProject
 
 def _qkv_modules(config: ModelConfig) -> tuple[AdaptedModule, ...]:
     num_heads, num_kv_heads = config.num_heads, config.num_kv_heads
-    if config.traits.has_fused_projections:
+    if config.traits.has_fused_qkv:
         parts = [("qkv_proj", num_heads + 2 * num_kv_heads, num_heads + num_kv_heads)]
     else:
         parts = [("q_proj", num_heads, num_heads), ("k_proj", num_kv_heads, num_kv_heads), ("v_proj", num_kv_heads, 0)]
     modules: list[AdaptedModule] = []
+    interleaves = not config.traits.has_adjacent_pairs
     start = 0
     for name, count, num_rotated in parts:
         size = count * config.head_dim
-        order = _output_order(config, count, num_rotated) if num_rotated else None
+        order = _output_order(config, count, num_rotated) if num_rotated and interleaves else None
         modules.append(AdaptedModule(f"self_attn.{name}", start, size, order))
         start += size
     return tuple(modules)

@@ -70,7 +70,8 @@ def part_of(context: ForwardContext, seqs: Sequence[int]) -> StepPart:
         place_of = {token: place for place, token in enumerate(context.sampled)}
         sampled = [index for index, token in enumerate(tokens) if token in place_of]
         places = [place_of[tokens[index]] for index in sampled]
-    indices = torch.tensor(tokens, dtype=torch.int64)
+    indices, rows = torch.tensor(tokens, dtype=torch.int64), torch.tensor(seqs, dtype=torch.int64)
+    slots, tables = context.window_slots, context.window_tables
     own = None if adapters is None else [adapters[seq] for seq in seqs]
     return StepPart(
         replace(
@@ -79,7 +80,9 @@ def part_of(context: ForwardContext, seqs: Sequence[int]) -> StepPart:
             slot_mapping=context.slot_mapping.index_select(0, indices),
             query_starts=query_starts,
             context_lens=[context.context_lens[seq] for seq in seqs],
-            block_tables=context.block_tables.index_select(0, torch.tensor(seqs, dtype=torch.int64)),
+            block_tables=context.block_tables.index_select(0, rows),
+            window_slots=None if slots is None else slots.index_select(0, indices),
+            window_tables=None if tables is None else tables.index_select(0, rows),
             sampled=sampled,
             adapters=None if own is None or all(adapter is None for adapter in own) else own,
         ),

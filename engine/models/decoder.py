@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,9 +11,12 @@ import torch
 from engine.attention.base import AttentionBackend, AttentionSpec, ForwardContext, KVCache
 from engine.models.activations import ActivationBuffers, Activations
 from engine.models.config.config import ModelConfig
+from engine.models.config.rope import RopeConfig
+from engine.models.embedding import TokenEmbedding
 from engine.models.layers import HeadGroupNorm, RMSNorm, Rotary
 from engine.models.linear import Linear
 from engine.models.mlp import MLP
+from engine.models.recurrent_layer import RecurrentLayer
 
 
 class Model(Protocol):
@@ -20,7 +24,7 @@ class Model(Protocol):
 
     config: ModelConfig
     attention_specs: list[AttentionSpec]
-    """Attention of each layer; the caller allocates one KV cache for each."""
+    """Attention of each layer that has any; the caller allocates one KV cache for each."""
 
     def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
         """Compute final hidden states, and write keys and values to the caches.
@@ -28,7 +32,7 @@ class Model(Protocol):
         Args:
             token_ids: int64 [T].
             context: Positions, KV slots and sampled tokens of the step.
-            caches: One cache for each layer.
+            caches: One cache for each layer with attention.
 
         Returns:
             Hidden states [T, hidden], or of the sampled tokens alone [sampled, hidden] if the context names any.
@@ -56,27 +60,40 @@ class DecoderLayer:
     mlp: MLP
     mlp_output_norm: RMSNorm | None
     spec: AttentionSpec
+    branch_scale: float | None = None
+    """Factor of what both branches add to the residual; None: 1."""
+    output_gate: Linear | None = None
+    """Projection to the gate of each number of the attention's output; None: no gate."""
 
     def forward(
         self, activations: Activations, rotations: torch.Tensor, backend: AttentionBackend, cache: KVCache
     ) -> None:
         """Compute the layer and update the residual in place."""
-        self.qkv.into(_read(activations, self.attention_norm), activations.qkv)
+        inputs = _read(activations, self.attention_norm)
+        self.qkv.into(inputs, activations.qkv)
         if self.qk_norm is not None:
             self.qk_norm.into(activations.heads_to_norm, activations.heads_to_norm)
         Rotary.rotate(activations.heads_to_rotate, rotations)
         attended = backend.forward(activations.queries, activations.keys, activations.values, cache, self.spec)
-        if self.attended_norm is None:
+        if self.output_gate is not None:
+            attended = self.output_gate.apply(inputs).sigmoid_().view(attended.shape).mul_(attended)
+        if self.attended_norm is None and self.branch_scale is None:
             self.output.add_to(activations.residual, attended.flatten(1))
         else:
             self.output.into(attended.flatten(1), activations.normed)
-            _add_normed(activations, self.attended_norm)
+            self._add_branch(activations, self.attended_norm)
         inputs = _read(activations, self.mlp_norm)
-        if self.mlp_output_norm is None:
+        if self.mlp_output_norm is None and self.branch_scale is None:
             self.mlp.add_to(activations.residual, inputs, activations)
         else:
             self.mlp.into(activations.normed, inputs, activations)
-            _add_normed(activations, self.mlp_output_norm)
+            self._add_branch(activations, self.mlp_output_norm)
+
+    def _add_branch(self, activations: Activations, norm: RMSNorm | None) -> None:
+        """Add a branch's output in `normed` to the residual: normalized if `norm` is given, and scaled."""
+        if norm is not None:
+            norm.into(activations.normed, activations.normed)
+        activations.residual.add_(activations.normed, alpha=self.branch_scale or 1.0)
 
 
 def _read(activations: Activations, norm: RMSNorm | None) -> torch.Tensor:
@@ -87,12 +104,6 @@ def _read(activations: Activations, norm: RMSNorm | None) -> torch.Tensor:
     return activations.normed
 
 
-def _add_normed(activations: Activations, norm: RMSNorm) -> None:
-    """Normalize a branch's output in `normed` and add it to the residual."""
-    norm.into(activations.normed, activations.normed)
-    activations.residual.add_(activations.normed)
-
-
 class Decoder:
     """Complete decoder model. All steps share buffers, so only one may run at a time."""
 
@@ -100,14 +111,14 @@ class Decoder:
         self,
         config: ModelConfig,
         *,
-        embedding: torch.Tensor,
-        layers: list[DecoderLayer],
+        embedding: TokenEmbedding,
+        layers: Sequence[DecoderLayer | RecurrentLayer],
         norm: RMSNorm,
         head: Linear,
         backend: AttentionBackend,
     ) -> None:
         self.config = config
-        self.attention_specs = [layer.spec for layer in layers]
+        self.attention_specs = [layer.spec for layer in layers if isinstance(layer, DecoderLayer)]
         self.embedding = embedding
         self.layers = layers
         self.norm = norm
@@ -117,41 +128,66 @@ class Decoder:
         self.local_rotary: Rotary | None = None
         if config.local_rope is not None:
             self.local_rotary = Rotary(config.local_rope, config.head_dim, embedding.device)
-        # The scale is rounded to the embedding's dtype, as in the training of these models.
-        scale = config.traits.embedding_scale
-        self._embedding_scale = None if scale is None else torch.tensor(scale, dtype=embedding.dtype).item()
+        self.still_rotary: Rotary | None = None
+        """Rotations by nothing, for layers whose heads do not rotate; None: all layers rotate."""
+        if config.traits.unrotated_layers:
+            still = RopeConfig(theta=config.rope.theta, rotated_share=0.0)
+            self.still_rotary = Rotary(still, config.head_dim, embedding.device)
         self._buffers = ActivationBuffers(config, embedding.dtype, embedding.device)
 
     @torch.inference_mode(False)
     def reserve(self, num_tokens: int, num_positions: int) -> None:
         """Grow buffers and tables to this size now; they keep their addresses until a larger step."""
         self._buffers.of(num_tokens)
-        for rotary in (self.rotary, self.local_rotary):
+        for rotary in (self.rotary, self.local_rotary, self.still_rotary):
             if rotary is not None:
                 rotary.reserve(num_positions)
+
+    def rotation_tables(self, num_positions: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the rotations [N, head_dim / 2] of at least `num_positions` positions: usual ones, and others.
+
+        The others are those of layers with a sliding window, or of layers that do not rotate. Both are the same table
+        in a model whose layers all rotate alike.
+        """
+        table, other = self.rotary.table(num_positions), self.local_rotary or self.still_rotary
+        return table, table if other is None else other.table(num_positions)
 
     @torch.inference_mode()
     def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
         """Return the final hidden states [T, hidden] of token_ids int64 [T]; the attention backend is prepared here."""
         self._backend.prepare(context)
         activations = self._buffers.of(token_ids.shape[0])
-        torch.index_select(self.embedding, 0, token_ids, out=activations.residual)
-        if self._embedding_scale is not None:
-            activations.residual.mul_(self._embedding_scale)
-        num_positions = max(context.context_lens)
-        rotations = local = self.rotary.at(context.positions, num_positions)
-        if self.local_rotary is not None:
-            local = self.local_rotary.at(context.positions, num_positions)
-        for layer, cache in zip(self.layers, caches, strict=True):
-            turns = rotations if layer.spec.sliding_window is None else local
-            layer.forward(activations, turns, self._backend, cache)
+        self.embedding.into(token_ids, activations.residual)
+        rotations = self._rotations(context)
+        remaining = iter(caches)
+        for layer, turns in zip(self.layers, rotations, strict=True):
+            if isinstance(layer, RecurrentLayer):
+                layer.forward(activations, context)
+            else:
+                layer.forward(activations, turns, self._backend, next(remaining))
         hidden = torch.empty_like(activations.residual)
         self.norm.into(activations.residual, hidden)
         return hidden
+
+    def _rotations(self, context: ForwardContext) -> list[torch.Tensor]:
+        """Return the rotations of the step's tokens for each layer."""
+        positions, num_positions = context.positions, max(context.context_lens)
+        usual = local = still = self.rotary.at(positions, num_positions)
+        if self.local_rotary is not None:
+            local = self.local_rotary.at(positions, num_positions)
+        if self.still_rotary is not None:
+            still = self.still_rotary.at(positions, num_positions)
+        unrotated = self.config.traits.unrotated_layers
+        return [
+            still if index in unrotated else usual if window is None else local
+            for index, window in enumerate(self.config.traits.sliding_windows)
+        ]
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the logits, float32 [N, vocab], of hidden states [N, hidden]."""
         logits = self.head.apply(hidden).float()
+        if self.config.traits.logit_divisor is not None:
+            logits.div_(self.config.traits.logit_divisor)
         softcap = self.config.traits.logit_softcap
         return logits if softcap is None else logits.div_(softcap).tanh_().mul_(softcap)

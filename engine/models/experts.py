@@ -33,6 +33,21 @@ class Expert:
 
 
 @dataclass(frozen=True, slots=True)
+class ClampedGate:
+    """Clamped SwiGLU: gate * sigmoid(gain * gate) * (up + 1), with gate and up limited before."""
+
+    limit: float
+    """Largest gate, and largest magnitude of up."""
+    gain: float
+
+    def __call__(self, gate: torch.Tensor, up: torch.Tensor, activation: Activation) -> torch.Tensor:
+        """Compute the result in the gate's memory and return it; both are [T, size], and `up` is overwritten."""
+        gate.clamp_(max=self.limit)
+        up.clamp_(-self.limit, self.limit).add_(1.0)
+        return gate.mul_((gate * self.gain).sigmoid_()).mul_(up)
+
+
+@dataclass(frozen=True, slots=True)
 class ExpertRouter:
     """Router that picks experts for each token and weighs them."""
 
@@ -41,10 +56,12 @@ class ExpertRouter:
     num_chosen: int
     is_normalized: bool
     """True if the chosen experts' weights are scaled to sum to 1."""
+    bias: torch.Tensor | None = None
+    """[experts]."""
 
     def choose(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return weights in the inputs' dtype and expert indices, both [T, num_chosen]."""
-        shares = functional.linear(inputs, self.weight).softmax(-1, dtype=torch.float32)
+        shares = functional.linear(inputs, self.weight, self.bias).softmax(-1, dtype=torch.float32)
         top, chosen = shares.topk(self.num_chosen, dim=-1)
         if self.is_normalized:
             top /= top.sum(-1, keepdim=True)

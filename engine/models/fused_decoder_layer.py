@@ -23,6 +23,7 @@ class FusedDecoderLayer(DecoderLayer):
     ) -> None:
         """Compute the layer and update the residual in place."""
         assert isinstance(backend, TritonPagedAttention), f"a backend without fused heads: {backend.name}"
+        assert self.output_gate is None, "a gate on the output of fused attention"
         residual, normed = activations.residual, activations.normed
         self.qkv.into(_normed(self.attention_norm, residual, normed), activations.qkv)
         head_norm = self.qk_norm
@@ -32,17 +33,17 @@ class FusedDecoderLayer(DecoderLayer):
         assert head_norm is None or isinstance(head_norm, FusedRMSNorm)
         attended = backend.rotate_and_forward(activations.qkv, rotations, head_norm, cache, self.spec).flatten(1)
         inputs = self._add_attended(attended, residual, normed)
-        if self.mlp_output_norm is None:
+        if self.mlp_output_norm is None and self.branch_scale is None:
             self.mlp.add_to(residual, inputs, activations)
         else:
             self.mlp.into(normed, inputs, activations)
-            _add_normed(self.mlp_output_norm, residual, normed)
+            self._add_branch_fused(self.mlp_output_norm, residual, normed)
 
     def _add_attended(self, attended: torch.Tensor, residual: torch.Tensor, normed: torch.Tensor) -> torch.Tensor:
         """Add the attention branch to the residual and return the MLP's input."""
-        if self.attended_norm is not None:
+        if self.attended_norm is not None or self.branch_scale is not None:
             self.output.into(attended, normed)
-            _add_normed(self.attended_norm, residual, normed)
+            self._add_branch_fused(self.attended_norm, residual, normed)
         elif isinstance(self.output, DenseLinear) or not isinstance(self.mlp_norm, FusedRMSNorm):
             # A dense product adds to the residual at no extra cost.
             self.output.add_to(residual, attended)
@@ -52,6 +53,15 @@ class FusedDecoderLayer(DecoderLayer):
             return normed
         return _normed(self.mlp_norm, residual, normed)
 
+    def _add_branch_fused(self, norm: object, residual: torch.Tensor, branch: torch.Tensor) -> None:
+        """Add a branch's output to the residual: normalized if `norm` is given, or else scaled."""
+        if norm is None:
+            residual.add_(branch, alpha=self.branch_scale or 1.0)
+            return
+        assert isinstance(norm, FusedRMSNorm)
+        assert self.branch_scale is None, "a scaled branch with a norm after it"
+        norm.add_to(residual, branch)
+
 
 def _normed(norm: object, residual: torch.Tensor, normed: torch.Tensor) -> torch.Tensor:
     """Return a branch's input: the residual, normalized if `norm` is given."""
@@ -60,8 +70,3 @@ def _normed(norm: object, residual: torch.Tensor, normed: torch.Tensor) -> torch
     assert isinstance(norm, FusedRMSNorm)
     norm.into(residual, normed)
     return normed
-
-
-def _add_normed(norm: object, residual: torch.Tensor, branch: torch.Tensor) -> None:
-    assert isinstance(norm, FusedRMSNorm)
-    norm.add_to(residual, branch)

@@ -47,14 +47,14 @@ class HeadGroupNorm:
     """Two norms: one over all query heads together and one over all key heads."""
 
     def __init__(self, queries: RMSNorm, keys: RMSNorm, num_heads: int) -> None:
-        self._queries = queries
-        self._keys = keys
+        self.queries = queries
+        self.keys = keys
         self._num_heads = num_heads
 
     def into(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
         """Write the normalized heads [T, heads + kv_heads, head_dim] to `out`, which may be `inputs` itself."""
         split = self._num_heads
-        for norm, span in ((self._queries, slice(split)), (self._keys, slice(split, None))):
+        for norm, span in ((self.queries, slice(split)), (self.keys, slice(split, None))):
             norm.into(_side_by_side(inputs[:, span]), _side_by_side(out[:, span]))
 
 

@@ -174,6 +174,6 @@ class PredictionHeads:
     @torch.inference_mode()
     def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         """Return the logits, float32 [N, heads, vocab], of hidden states [N, hidden] and chosen tokens int64 [N]."""
-        embedded = self._decoder.embedding[token_ids]
+        embedded = self._decoder.embedding.of(token_ids)
         states = self.weights.states(hidden, embedded, self._decoder.config.rms_norm_eps)
         return self._decoder.logits(states.flatten(0, 1)).view(hidden.shape[0], self.num_heads, -1)

@@ -1,10 +1,16 @@
-"""Unpacked weights of projections, for kernels that use a layout of their own."""
+"""Weights of projections before their layout changes, and the interface of what packs them for kernels of its own."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
+
+from engine.models.linear import Linear
+
+_PIECE_NUMBERS = 1 << 22
+"""Numbers that are compared at a time, so that no check copies a whole weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,57 +18,48 @@ class RawWeight:
     """Weights of one projection before their layout changes."""
 
     weight: torch.Tensor
-    """float32 or int8 [out, in]; or unsigned codes of groups of inputs, uint8 [out, in]."""
+    """float32, bfloat16, float16 or int8 [out, in]; or unsigned codes of groups of inputs, uint8 [out, in].
+
+    It may be mapped from a file, and is only read.
+    """
     scales: torch.Tensor | None
     """float32 [out]: scale of each output of an int8 weight."""
     bias: torch.Tensor | None
-    rounds_inputs: bool = False
-    """True if each input row is rounded to int8 as well."""
+    """float32 [out]."""
     group_scales: torch.Tensor | None = None
     """float32 [out, groups]: scales of unsigned codes, weight = (code - zero) * scale."""
     group_zeros: torch.Tensor | None = None
     """float32 [out, groups]: zeros in units of codes."""
     bits: int = 8
     """Number of bits of an unsigned code."""
+    order: torch.Tensor | None = None
+    """int64 [in]: column i of the codes is for input order[i]; None: columns are in input order."""
 
     def fits_bfloat16(self) -> bool:
         """Return whether bfloat16 represents the weights exactly, as in checkpoints that were saved in it."""
-        is_float = self.weight.dtype == torch.float32
-        return is_float and torch.equal(self.weight.bfloat16().float(), self.weight)
+        if self.weight.dtype == torch.bfloat16:
+            return True
+        if not self.weight.is_floating_point():
+            return False
+        num_rows = max(1, _PIECE_NUMBERS // max(1, self.weight.shape[1]))
+        return all(torch.equal(piece.bfloat16().to(piece.dtype), piece) for piece in torch.split(self.weight, num_rows))
+
+    def dequantized(self) -> RawWeight:
+        """Return the weights of unsigned codes as float32; others unchanged."""
+        if self.group_scales is None or self.group_zeros is None:
+            return self
+        num_outputs, num_groups = self.group_scales.shape
+        groups = self.weight.view(num_outputs, num_groups, -1).float()
+        groups.sub_(self.group_zeros.unsqueeze(2)).mul_(self.group_scales.unsqueeze(2))
+        weight = groups.flatten(1)
+        if self.order is not None:
+            weight = torch.empty_like(weight).index_copy_(1, self.order, weight)
+        return RawWeight(weight, None, self.bias)
 
 
-@dataclass(slots=True)
-class RawWeights:
-    """Store of the unpacked weights of one model's projections; it doubles their memory while it lives."""
+class WeightPacker(Protocol):
+    """Packer that takes each projection's weights as the loader reads them, so that no second copy of them remains."""
 
-    _found: dict[int, tuple[object, RawWeight]] = field(default_factory=dict)
-
-    def put(
-        self,
-        linear: object,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-        scales: torch.Tensor | None = None,
-        *,
-        rounds_inputs: bool = False,
-    ) -> None:
-        """Store the weights of a projection."""
-        self._found[id(linear)] = linear, RawWeight(weight, scales, bias, rounds_inputs)
-
-    def put_groups(
-        self,
-        linear: object,
-        codes: torch.Tensor,
-        scales: torch.Tensor,
-        zeros: torch.Tensor,
-        bits: int,
-        bias: torch.Tensor | None,
-    ) -> None:
-        """Store unsigned codes [out, in] of a projection with scales and zeros [out, groups]."""
-        raw = RawWeight(codes, None, bias, group_scales=scales, group_zeros=zeros, bits=bits)
-        self._found[id(linear)] = linear, raw
-
-    def of(self, linear: object) -> RawWeight | None:
-        """Return the weights of a projection; None if they are not stored."""
-        found = self._found.get(id(linear))
-        return None if found is None else found[1]
+    def linear(self, raw: RawWeight) -> Linear:
+        """Return the projection by packed weights."""
+        ...

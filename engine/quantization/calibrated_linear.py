@@ -21,6 +21,11 @@ class CalibratedLinear:
         self._linear: Linear = DenseLinear(weight, bias)
         self._is_settled = False
 
+    @property
+    def settled(self) -> Linear:
+        """Quantized projection; the dense one before `settle`."""
+        return self._linear
+
     def settle(self, quantize: Callable[[torch.Tensor, InputMoments], Linear]) -> None:
         """Replace the dense weight by a quantized projection, and release it."""
         self._linear = quantize(self.weight, self.moments)

@@ -20,7 +20,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch.nn import functional
 
-from engine.quantization.weights import INT8_MAX, ChannelWeight, GroupWeight, PlainWeight
+from engine.quantization.weights import INT8_MAX, ChannelWeight, GroupWeight, Mxfp4Weight, PlainWeight
 
 _PACKED_GROUP_SIZES = (32, 64, 128, 256)
 _PACKED_OUTPUTS = 16
@@ -28,8 +28,8 @@ _PACKED_INPUTS = 16
 _MAX_LENGTH = float("inf")
 _LARGEST_CODES = (32, 64)
 
-Weight_contra = TypeVar("Weight_contra", PlainWeight, ChannelWeight, GroupWeight, contravariant=True)
-Weight = TypeVar("Weight", PlainWeight, ChannelWeight, GroupWeight)
+Weight_contra = TypeVar("Weight_contra", PlainWeight, ChannelWeight, GroupWeight, Mxfp4Weight, contravariant=True)
+Weight = TypeVar("Weight", PlainWeight, ChannelWeight, GroupWeight, Mxfp4Weight)
 
 
 class Kernel(Protocol):

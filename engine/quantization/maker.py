@@ -10,16 +10,26 @@ import torch
 
 from engine.config import Quantization
 from engine.models.linear import Linear, make_linear
-from engine.models.raw_weights import RawWeights
+from engine.models.raw_weights import RawWeight, WeightPacker
 from engine.quantization.calibrated_groups import MOST_INPUTS, InputMoments, quantize_calibrated
 from engine.quantization.calibrated_linear import CalibratedLinear
 from engine.quantization.choice import KernelTable
 from engine.quantization.float8 import FLOAT8, check_float8, quantize_outputs
+from engine.quantization.join import join_any, join_outputs
 from engine.quantization.kernels import DYNAMIC_INT8, WEIGHT_ONLY_GROUPS, WEIGHT_ONLY_INT8, KernelKind, Weight
 from engine.quantization.linear import QuantizedLinear, StackedLinear
+from engine.quantization.mxfp4 import MXFP4
 from engine.quantization.plain_kernels import HALF_ROWS, WHOLE_ROWS, fits_half
 from engine.quantization.triton_kernels import TRITON_GROUPS, TRITON_INT8
-from engine.quantization.weights import ChannelWeight, GroupWeight, PlainWeight, quantize_channels, quantize_groups
+from engine.quantization.weights import (
+    ChannelWeight,
+    GroupWeight,
+    Mxfp4Weight,
+    PlainWeight,
+    PublishedWeight,
+    quantize_channels,
+    quantize_groups,
+)
 
 _GROUP_SIZE = 32
 """Number of inputs of an int4 group, as in the common 4-bit formats."""
@@ -38,17 +48,17 @@ class LinearMaker:
     Embeddings stay in the model's dtype, because a lookup reads only one row.
     """
 
-    def __init__(self, quantization: Quantization, table: KernelTable, retained: RawWeights | None = None) -> None:
+    def __init__(self, quantization: Quantization, table: KernelTable, packer: WeightPacker | None = None) -> None:
         """Create the factory.
 
         Args:
             quantization: Form of the weights.
             table: Choice of kernels.
-            retained: Store for the unpacked float32 weights and int8 codes.
+            packer: Packer of the weights for compiled steps; None: kernels of torch multiply by them.
         """
         self._quantization = quantization
         self._table = table
-        self._retained = retained
+        self._packer = packer
         self.is_calibrating = False
         """True while int4 projections are to see inputs before `settle` quantizes them."""
         self._waiting: list[CalibratedLinear] = []
@@ -64,7 +74,8 @@ class LinearMaker:
             return self._linear(FLOAT8, quantize_outputs(weight), bias)
         if self._quantization == "int4" and weight.shape[1] % _GROUP_SIZE == 0:
             if self.is_calibrating and weight.shape[1] <= MOST_INPUTS:
-                self._waiting.append(CalibratedLinear(weight, bias))
+                # A packer's weights are in the checkpoint's own dtype, and its model computes in float32.
+                self._waiting.append(CalibratedLinear(weight if self._packer is None else weight.float(), bias))
                 return self._waiting[-1]
             return self._own_groups(weight, bias)
         # On a GPU a step is bound by reading weights, so rounding activations gains nothing.
@@ -74,9 +85,7 @@ class LinearMaker:
     def _own_groups(self, weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
         """Return a projection quantized to int4 by its weights alone."""
         found = quantize_groups(weight, _GROUP_SIZE, has_whole_zeros=weight.is_cuda)
-        linear = self._grouped(found, bias, weight.dtype)
-        self._retain(linear, found, bias, weight.dtype)
-        return linear
+        return self._grouped(found, bias, weight.dtype)
 
     def settle(self) -> None:
         """Quantize the projections made since the last call, by the inputs that they have seen."""
@@ -90,69 +99,79 @@ class LinearMaker:
             return self.dense(weight)
         return self._channels(quantize_channels(weight), None)
 
-    def grouped(self, parts: Sequence[GroupWeight], bias: torch.Tensor | None, dtype: torch.dtype) -> Linear:
+    def published(
+        self,
+        parts: Sequence[PublishedWeight],
+        bias: torch.Tensor | None,
+        dtype: torch.dtype,
+        *,
+        rounds_inputs: bool = False,
+    ) -> Linear:
         """Return projections of the same inputs from a quantized checkpoint as one.
 
         Args:
             parts: Weights of the projections.
             bias: Bias of all outputs.
             dtype: Dtype of the model's activations.
-        """
-        self.num_packed.update(_form(part) for part in parts)
-        linear = self._grouped_parts(parts, bias, dtype)
-        joined = _joined(parts)
-        if joined is not None:
-            self._retain(linear, joined, bias, dtype)
-        return linear
+            rounds_inputs: True if products with int8 weights round their inputs to int8 too.
 
-    def _grouped_parts(self, parts: Sequence[GroupWeight], bias: torch.Tensor | None, dtype: torch.dtype) -> Linear:
-        first = parts[0]
-        if len(parts) > 1 and all(_fit_together(first, part) for part in parts):
-            columns = zip(*((part.codes, part.scales, part.zeros) for part in parts), strict=True)
-            codes, scales, zeros = (torch.cat(tensors) for tensors in columns)
-            return self._grouped(GroupWeight(codes, scales, zeros, first.bits, first.order), bias, dtype)
-        if len(parts) == 1:
-            return self._grouped(first, bias, dtype)
+        Raises:
+            QuantizationError: The quantization setting needs another device.
+        """
+        self.num_packed.update(_form(part, is_packed=self._packer is not None) for part in parts)
+        joined = join_outputs(parts)
+        if joined is None and self._packer is not None:  # which packs one weight only
+            joined = join_any(parts)
+        if joined is not None:
+            return self._published(joined, bias, dtype, rounds_inputs=rounds_inputs)
         linears: list[tuple[int, Linear]] = []
         start = 0
         for part in parts:
             size = part.shape[0]
             part_bias = None if bias is None else bias[start : start + size]
-            linears.append((size, self._grouped(part, part_bias, dtype)))
+            linears.append((size, self._published(part, part_bias, dtype, rounds_inputs=rounds_inputs)))
             start += size
         return StackedLinear(linears)
 
     def _calibrated(self, linear: CalibratedLinear, weight: torch.Tensor, moments: InputMoments) -> Linear:
-        found = quantize_calibrated(weight, _GROUP_SIZE, moments)
-        self._retain(linear, found, linear.bias, weight.dtype)
-        return self._grouped(found, linear.bias, weight.dtype)
-
-    def _retain(self, linear: Linear, found: GroupWeight, bias: torch.Tensor | None, dtype: torch.dtype) -> None:
-        if self._retained is not None and dtype == torch.float32:
-            self._retained.put_groups(linear, found.codes, found.scales, found.zeros, found.bits, bias)
+        return self._grouped(quantize_calibrated(weight, _GROUP_SIZE, moments), linear.bias, weight.dtype)
 
     def _channels(self, weight: ChannelWeight, bias: torch.Tensor | None, *, is_dynamic: bool = False) -> Linear:
         """Return a projection with int8 codes and one scale per output; `is_dynamic` rounds inputs too."""
-        linear = self._linear(DYNAMIC_INT8 if is_dynamic else _INT8, weight, bias)
-        if self._retained is not None:
-            self._retained.put(linear, weight.codes, bias, weight.scales, rounds_inputs=is_dynamic)
-        return linear
+        if self._packer is not None:
+            return self._packer.linear(RawWeight(weight.codes, weight.scales, bias))
+        return self._linear(DYNAMIC_INT8 if is_dynamic else _INT8, weight, bias)
 
     def _plain(self, weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
         """Return an unquantized projection, stored in fewer bytes where that is exact and faster."""
-        linear = self._plain_linear(weight, bias)
-        if self._retained is not None and weight.dtype == torch.float32:
-            self._retained.put(linear, weight, bias)
-        return linear
-
-    def _plain_linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
+        if self._packer is not None:
+            return self._packer.linear(RawWeight(weight, None, bias))
         if weight.numel() >= _MIN_NUMBERS and fits_half(weight):
             plain = PlainWeight(weight)
             if HALF_ROWS.can_run(plain) and self._table.choose(_PLAIN, plain).few is HALF_ROWS:
                 return self._linear(_PLAIN, plain, bias)
         return make_linear(weight, bias)
 
+    def _published(
+        self, weight: PublishedWeight, bias: torch.Tensor | None, dtype: torch.dtype, *, rounds_inputs: bool
+    ) -> Linear:
+        if isinstance(weight, GroupWeight):
+            return self._grouped(weight, bias, dtype)
+        if isinstance(weight, Mxfp4Weight):
+            return self._linear(MXFP4, weight, bias)
+        if isinstance(weight, PlainWeight):
+            return self.dense(weight.codes.to(dtype), bias)
+        if weight.codes.dtype == torch.int8:
+            return self._channels(weight, bias, is_dynamic=rounds_inputs and not weight.codes.is_cuda)
+        if weight.codes.is_cuda:
+            return self._linear(FLOAT8, weight, bias)
+        # On a CPU fp8 products cost time without a benefit.
+        return self.dense(weight.dequantize().to(dtype), bias)
+
     def _grouped(self, weight: GroupWeight, bias: torch.Tensor | None, dtype: torch.dtype) -> Linear:
+        if self._packer is not None:
+            numbers = weight.scales, weight.zeros
+            return self._packer.linear(RawWeight(weight.codes, None, bias, *numbers, weight.bits, weight.order))
         if weight.bits >= _DENSE_BITS:
             # No fast product of 8-bit groups exists; dequantized once they cost memory, but no time and no accuracy.
             return self._plain(weight.dequantize().to(dtype), bias)
@@ -165,27 +184,12 @@ class LinearMaker:
         return QuantizedLinear(few, many, bias, weight.order if isinstance(weight, GroupWeight) else None)
 
 
-def _joined(parts: Sequence[GroupWeight]) -> GroupWeight | None:
-    """Return parts of any bits and group sizes as one weight; None if inputs are reordered or groups do not fit."""
-    size = min(part.group_size for part in parts)
-    if any(part.order is not None or part.group_size % size for part in parts):
-        return None
-    scales, zeros = (
-        torch.cat([found.repeat_interleave(part.group_size // size, 1) for part, found in pairs])
-        for pairs in ([(part, part.scales) for part in parts], [(part, part.zeros) for part in parts])
-    )
-    return GroupWeight(torch.cat([part.codes for part in parts]), scales, zeros, max(part.bits for part in parts))
-
-
-def _form(weight: GroupWeight) -> str:
-    if weight.bits >= _DENSE_BITS:
-        return "dequantized"
-    return f"with {weight.bits}-bit codes in groups of {weight.group_size}"
-
-
-def _fit_together(one: GroupWeight, other: GroupWeight) -> bool:
-    if one.group_size != other.group_size or one.bits != other.bits:
-        return False
-    if one.order is None or other.order is None:
-        return one.order is other.order
-    return torch.equal(one.order, other.order)
+def _form(weight: PublishedWeight, *, is_packed: bool) -> str:
+    """Return the words of the log for the form in which a weight of the checkpoint is kept."""
+    if isinstance(weight, GroupWeight) and (is_packed or weight.bits < _DENSE_BITS):
+        return f"with {weight.bits}-bit codes in groups of {weight.group_size}"
+    if isinstance(weight, Mxfp4Weight):
+        return "in MXFP4"
+    if isinstance(weight, ChannelWeight) and (weight.codes.dtype == torch.int8 or weight.codes.is_cuda):
+        return "with 8-bit codes"
+    return "dequantized"

@@ -1,4 +1,4 @@
-"""Reader of one projection of an AWQ, GPTQ or GGUF checkpoint into codes, scales and zeros.
+"""Reader of one projection of a quantized checkpoint; here the formats of AWQ, GPTQ and GGUF.
 
 `engine.models.gguf.blocks` converts the blocks of GGUF. AWQ and GPTQ pack codes into int32 words, the first in the
 lowest bits; inputs are rows and outputs are columns.
@@ -19,22 +19,23 @@ import torch
 
 from engine.models.config.checkpoint import Checkpoint, CheckpointError
 from engine.models.config.published import PublishedQuantization
-from engine.quantization.weights import GroupWeight
+from engine.quantization.compressed_tensors import is_compressed, take_compressed
+from engine.quantization.packed_words import group_order, split_large_groups, unpack
+from engine.quantization.weights import GroupWeight, PublishedWeight
 
 _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
-_LARGEST_GROUP = 128
 
 
 def is_packed(checkpoint: Checkpoint, prefixes: Sequence[str], published: PublishedQuantization | None) -> bool:
     """Return whether the checkpoint holds the weights of projections of the same inputs in packed form."""
     if published is not None and published.method == "gguf":
         return all(checkpoint.has_blocks(f"{prefix}.weight") for prefix in prefixes)
-    return checkpoint.has(f"{prefixes[0]}.qweight")
+    return checkpoint.has(f"{prefixes[0]}.qweight") or is_compressed(checkpoint, prefixes[0])
 
 
 def take_packed(
     checkpoint: Checkpoint, prefix: str, shape: tuple[int, int], published: PublishedQuantization
-) -> GroupWeight:
+) -> PublishedWeight:
     """Take the projection [out, in] under a prefix.
 
     Raises:
@@ -42,6 +43,8 @@ def take_packed(
     """
     if published.method == "gguf":
         return _take_blocks(checkpoint, f"{prefix}.weight", shape)
+    if published.method not in ("awq", "gptq"):
+        return take_compressed(checkpoint, prefix, shape, published)
     num_out, num_in = shape
     group_size = published.group_size or num_in
     if num_in % group_size or num_in % published.codes_per_word or num_out % published.codes_per_word:
@@ -50,7 +53,7 @@ def take_packed(
             f"and words of {published.codes_per_word} codes"
         )
     take = _take_awq if published.method == "awq" else _take_gptq
-    return _split_large_groups(take(checkpoint, prefix, shape, num_in // group_size, published))
+    return split_large_groups(take(checkpoint, prefix, shape, num_in // group_size, published))
 
 
 def discard_empty_bias(checkpoint: Checkpoint, prefix: str) -> None:
@@ -58,12 +61,6 @@ def discard_empty_bias(checkpoint: Checkpoint, prefix: str) -> None:
     name = f"{prefix}.bias"
     if checkpoint.has(name) and checkpoint.is_zero(name):
         checkpoint.discard(name)
-
-
-def unpack(words: torch.Tensor, bits: int) -> torch.Tensor:
-    """Unpack int32 [rows, columns] to uint8 [rows, columns * n]; codes of a word are adjacent, lowest bits first."""
-    shifts = torch.arange(0, 32, bits, dtype=torch.int32)
-    return (words.unsqueeze(-1) >> shifts).bitwise_and_((1 << bits) - 1).to(torch.uint8).flatten(1)
 
 
 def _take_blocks(checkpoint: Checkpoint, name: str, shape: tuple[int, int]) -> GroupWeight:
@@ -91,22 +88,11 @@ def _take_gptq(
     scales = checkpoint.take(f"{prefix}.scales", (num_groups, num_out)).float()
     order = None
     if checkpoint.has(f"{prefix}.g_idx"):
-        order = _order(checkpoint.take_integers(f"{prefix}.g_idx", (num_in,)).long(), num_groups, prefix)
+        group_of_input = checkpoint.take_integers(f"{prefix}.g_idx", (num_in,)).long()
+        order = group_order(group_of_input, num_groups, f"{prefix}.g_idx")
     if order is not None:
         codes = codes.index_select(1, order)
     return GroupWeight(codes, scales.t().contiguous(), zeros.t().float().contiguous(), bits, order)
-
-
-def _order(group_of_input: torch.Tensor, num_groups: int, prefix: str) -> torch.Tensor | None:
-    """Return the inputs sorted by group; None if they are sorted already."""
-    size = len(group_of_input) // num_groups
-    expected = torch.arange(len(group_of_input)) // size
-    if torch.equal(group_of_input, expected):
-        return None
-    order = group_of_input.argsort(stable=True)
-    if not torch.equal(group_of_input[order], expected):
-        raise CheckpointError(f"{prefix}.g_idx: expected {num_groups} groups of {size} inputs each")
-    return order
 
 
 def _take_awq(
@@ -126,13 +112,3 @@ def _in_order(codes: torch.Tensor) -> torch.Tensor:
     ordered = torch.empty_like(words)
     ordered[:, :, list(_AWQ_ORDER)] = words
     return ordered.flatten(1)
-
-
-def _split_large_groups(weight: GroupWeight) -> GroupWeight:
-    """Return the weight in groups small enough for the kernels; parts of a group repeat its scale and zero."""
-    size = weight.group_size
-    if size <= _LARGEST_GROUP:
-        return weight
-    part = next((part for part in (128, 64, 32) if size % part == 0), size)
-    scales, zeros = (t.repeat_interleave(size // part, 1) for t in (weight.scales, weight.zeros))
-    return GroupWeight(weight.codes, scales, zeros, weight.bits, weight.order)

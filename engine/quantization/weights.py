@@ -12,6 +12,9 @@ _TINY = 1e-12
 _SHRINK_STEPS = 5
 _SHRINK_STEP = 0.06
 _PIECE_NUMBERS = 1 << 15
+MXFP4_GROUP = 32
+_MXFP4_MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+_EXPONENT_BIAS = 127
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +29,25 @@ class PlainWeight:
         """Shape (out, in)."""
         return self.codes.shape[0], self.codes.shape[1]
 
+    def dequantize(self) -> torch.Tensor:
+        """Return the weight as float32 [out, in]."""
+        return self.codes.float()
+
+    def rows(self, indices: torch.Tensor) -> PlainWeight:
+        """Return the outputs with these indices, in their order."""
+        return PlainWeight(self.codes.index_select(0, indices))
+
+    def to(self, device: torch.device) -> PlainWeight:
+        """Return the weight on a device."""
+        return PlainWeight(self.codes.to(device))
+
 
 @dataclass(frozen=True, slots=True)
 class ChannelWeight:
-    """Int8 codes with one scale for each output: weight = codes * scales."""
+    """Int8 or fp8 codes with one scale for each output: weight = codes * scales."""
 
     codes: torch.Tensor
-    """int8 [out, in], -127 .. 127."""
+    """int8 or float8_e4m3fn [out, in]."""
     scales: torch.Tensor
     """float32 [out]."""
 
@@ -49,6 +64,16 @@ class ChannelWeight:
     def dequantize(self) -> torch.Tensor:
         """Return the weight as float32 [out, in]."""
         return self.codes.float().mul_(self.scales.unsqueeze(1))
+
+    def rows(self, indices: torch.Tensor) -> ChannelWeight:
+        """Return the outputs with these indices, in their order."""
+        # Bytes, because not every operation knows fp8.
+        codes = self.codes.view(torch.uint8).index_select(0, indices).view(self.codes.dtype)
+        return ChannelWeight(codes, self.scales.index_select(0, indices))
+
+    def to(self, device: torch.device) -> ChannelWeight:
+        """Return the weight on a device."""
+        return ChannelWeight(self.codes.to(device), self.scales.to(device))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +121,62 @@ class GroupWeight:
         return GroupWeight(codes, scales, zeros, self.bits, order)
 
 
+@dataclass(frozen=True, slots=True)
+class Mxfp4Weight:
+    """Weight in groups of 32 inputs (OCP Microscaling Formats 1.0): weight = e2m1 number * 2 ** (exponent - 127)."""
+
+    codes: torch.Tensor
+    """uint8 [out, in / 2]: two codes a byte, the first in the lower half; a code is a sign bit and a magnitude."""
+    exponents: torch.Tensor
+    """uint8 [out, in / 32]."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape (out, in)."""
+        return self.codes.shape[0], 2 * self.codes.shape[1]
+
+    def dequantize(self) -> torch.Tensor:
+        """Return the weight as float32 [out, in]."""
+        pairs = mxfp4_pairs(torch.float32, self.codes.device)
+        numbers = pairs.index_select(0, self.codes.flatten().int()).view(*self.exponents.shape, MXFP4_GROUP)
+        return numbers.mul_(mxfp4_scales(self.exponents).unsqueeze(2)).view(self.shape)
+
+    def rows(self, indices: torch.Tensor) -> Mxfp4Weight:
+        """Return the outputs with these indices, in their order."""
+        return Mxfp4Weight(self.codes.index_select(0, indices), self.exponents.index_select(0, indices))
+
+    def to(self, device: torch.device) -> Mxfp4Weight:
+        """Return the weight on a device."""
+        return Mxfp4Weight(self.codes.to(device), self.exponents.to(device))
+
+
+PublishedWeight = PlainWeight | ChannelWeight | GroupWeight | Mxfp4Weight
+"""Weight of a projection as a quantized checkpoint stores it."""
+
+
+def mxfp4_pairs(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return the two MXFP4 numbers of each byte, [256, 2]."""
+    numbers = torch.tensor([*_MXFP4_MAGNITUDES, *(-number for number in _MXFP4_MAGNITUDES)], dtype=dtype, device=device)
+    codes = torch.arange(256, device=device)
+    return torch.stack((numbers[codes & 15], numbers[codes >> 4]), 1)
+
+
+def mxfp4_scales(exponents: torch.Tensor) -> torch.Tensor:
+    """Return the powers of two, float32, of exponents uint8."""
+    return torch.exp2(exponents.float() - _EXPONENT_BIAS)
+
+
 def quantize_channels(weight: torch.Tensor) -> ChannelWeight:
     """Quantize a weight [out, in] to symmetric int8; the rounding error is at most half its output's scale."""
-    weight = weight.float()
-    scales = weight.abs().amax(1).div_(INT8_MAX).clamp_(min=_TINY)
-    codes = weight.div(scales.unsqueeze(1)).round_().clamp_(-INT8_MAX, INT8_MAX).to(torch.int8)
+    rows = max(1, _PIECE_NUMBERS // weight.shape[1])
+    codes = torch.empty(weight.shape, dtype=torch.int8, device=weight.device)
+    scales = torch.empty(weight.shape[0], device=weight.device)
+    # Piece by piece, so that a large vocabulary's weight is never there in float32.
+    for start in range(0, weight.shape[0], rows):
+        piece = weight[start : start + rows].float()
+        of_piece = piece.abs().amax(1).div_(INT8_MAX).clamp_(min=_TINY)
+        codes[start : start + rows] = piece.div(of_piece.unsqueeze(1)).round_().clamp_(-INT8_MAX, INT8_MAX)
+        scales[start : start + rows] = of_piece
     return ChannelWeight(codes, scales)
 
 

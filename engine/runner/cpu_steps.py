@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
 
 from engine.attention.base import AttentionBackend
+from engine.attention.torch_attention import TorchAttention
 from engine.config import CoreConfig
 from engine.cpu.step.prompt_mode import MAX_TOKENS, PromptWay
+from engine.models.config.config import ModelConfig
 from engine.models.decoder import Decoder, Model
-from engine.models.raw_weights import RawWeights
+from engine.models.raw_weights import WeightPacker
+from engine.protocol import CpuKernels
 from engine.runner.adaptive_runner import AdaptiveRunner
 from engine.runner.machine import Machine
 from engine.runner.runner import ModelRunner
 
 logger = logging.getLogger(__name__)
-
-_MAX_WEIGHT_BYTES = 1 << 30
-"""Largest checkpoint, in bytes, that gets compiled steps.
-
-A larger model is bound by reading its weights, whichever code multiplies by them, and compiled steps hold a second
-copy.
-"""
 
 
 @runtime_checkable
@@ -38,6 +35,11 @@ class CompiledSteps(Protocol):
     """Execution path of steps with more tokens."""
     max_verified: int
     """Tokens of a sequence whose drafts are verified: such sequences are computed as those that decode."""
+
+    @property
+    def products(self) -> dict[str, int]:
+        """Number of projections by the kind of their products."""
+        ...
 
     @property
     def prompt_ways(self) -> list[PromptWay]:
@@ -53,14 +55,59 @@ class CompiledSteps(Protocol):
         ...
 
 
-def loaded_weights(config: CoreConfig, machine: Machine, folder: Path) -> RawWeights | None:
-    """Return the store for weights of compiled steps that the loader fills; None where no step will run compiled."""
-    is_whole = (
-        config.compute.compiled_steps and config.compute.quantization != "fp8" and config.compute.tensor_parallel == 1
-    )
-    if not is_whole or machine.device.type != "cpu" or machine.dtype != torch.float32 or machine.kv_dtype is not None:
-        return None
-    return RawWeights() if checkpoint_bytes(folder) <= _MAX_WEIGHT_BYTES else None
+@dataclass(frozen=True, slots=True)
+class PackerChoice:
+    """Packer of a model's weights for compiled steps, or the reason why no step runs compiled."""
+
+    packer: WeightPacker | None
+    reason: str = ""
+
+
+def choose_packer(config: CoreConfig, machine: Machine, model_config: ModelConfig) -> PackerChoice:
+    """Return the packer of the weights for compiled steps, whose code is then ready, or why none runs compiled.
+
+    All that can prevent compiled steps is found out here, before a weight is read.
+    """
+    reason = _reason_against(config, machine)
+    if reason is not None:
+        return PackerChoice(None, reason)
+    # Numba takes its time to import, and other machines need none of it.
+    from numba.core.errors import NumbaError
+
+    from engine.cpu.execution.model_records import NotCompilable, check_compilable
+    from engine.cpu.execution.thread_pool import prepare
+    from engine.cpu.gemm.records import RecordMemory
+    from engine.cpu.gemm.tiles import LANES
+
+    if config.kv.block_size % LANES:
+        return PackerChoice(None, f"block_size is {config.kv.block_size}, no multiple of {LANES}")
+    try:
+        check_compilable(model_config)
+        prepare()
+    except NotCompilable as error:
+        return PackerChoice(None, str(error))
+    except (NumbaError, RuntimeError, OSError) as error:
+        logger.exception("steps cannot be compiled")
+        return PackerChoice(None, f"{type(error).__name__}: {error}")
+    # A set dtype of float32 asks for exact inputs; codes of the checkpoint are then multiplied as float32.
+    is_exact = config.compute.dtype == "float32" and config.compute.quantization == "none"
+    pairs_inputs = model_config.dtype == torch.bfloat16 and config.compute.dtype == "auto"
+    return PackerChoice(RecordMemory(rounds_inputs=not is_exact, pairs_inputs=pairs_inputs))
+
+
+def _reason_against(config: CoreConfig, machine: Machine) -> str | None:
+    """Return the setting that prevents compiled steps, if any."""
+    if machine.device.type != "cpu":
+        return "the device is no CPU"
+    if not config.compute.compiled_steps:
+        return "compiled_steps is off"
+    if machine.dtype != torch.float32:
+        return f"dtype is {config.compute.dtype}; compiled steps compute in float32"
+    if config.compute.quantization not in ("none", "int8", "int8_dynamic", "int4"):
+        return f"quantization is {config.compute.quantization}"
+    if config.compute.tensor_parallel > 1:
+        return "tensor_parallel divides the model"
+    return None if machine.kv_dtype is None else f"kv_dtype is {config.kv.kv_dtype}"
 
 
 def checkpoint_bytes(folder: Path) -> int:
@@ -69,45 +116,37 @@ def checkpoint_bytes(folder: Path) -> int:
 
 
 def with_compiled_steps(
-    config: CoreConfig, model: Model, backend: AttentionBackend, retained: RawWeights | None
+    config: CoreConfig, model: Model, backend: AttentionBackend, packer: WeightPacker | None
 ) -> Model:
-    """Return the model with its compiled steps ready but unused, or the model itself if it cannot have any."""
-    if retained is None or not isinstance(model, Decoder):
+    """Return the model with its compiled steps ready but unused, or the model itself if its weights are not packed."""
+    if packer is None or not isinstance(model, Decoder):
         return model
-    kv_dtype = torch.bfloat16 if _may_round_kv(config, model) else torch.float32
     # Numba takes its time to import, and other machines need none of it.
-    from numba.core.errors import NumbaError
-
-    from engine.attention.torch_attention import TorchAttention
     from engine.cpu.execution.model import CompiledModel
-    from engine.cpu.execution.model_records import NotCompilable
-    from engine.cpu.execution.thread_pool import prepare
-    from engine.cpu.gemm.tiles import LANES
 
-    if config.kv.block_size % LANES:
-        logger.info("steps are not compiled: block_size is %d, no multiple of %d", config.kv.block_size, LANES)
-        return model
     assert isinstance(backend, TorchAttention)
-    try:
-        compiled = CompiledModel(model, backend, retained, kv_dtype, pairs_inputs=_may_round_inputs(config, model))
-        prepare()
-        return compiled
-    except NotCompilable as reason:
-        logger.info("steps are not compiled: %s", reason)
-    except (NumbaError, RuntimeError, OSError) as error:
-        logger.warning("steps are not compiled: %s: %s", type(error).__name__, error)
-    return model
+    kv_dtype = torch.bfloat16 if _may_round_kv(config, model) else torch.float32
+    return CompiledModel(model, backend, kv_dtype)
+
+
+def cpu_kernels(model: Model, machine: Machine, choice: PackerChoice) -> CpuKernels | None:
+    """Return how steps are computed, for the log and the metrics; None on a GPU."""
+    if machine.device.type != "cpu":
+        return None
+    head_major = machine.backend.head_major if isinstance(machine.backend, TorchAttention) else None
+    kv_dtype = str(machine.kv_dtype or head_major or machine.dtype).removeprefix("torch.")
+    num_threads = torch.get_num_threads()
+    if not isinstance(model, CompiledSteps):
+        return CpuKernels(steps="torch", reason=choice.reason, kv_dtype=kv_dtype, num_threads=num_threads)
+    products = ", ".join(f"{count} by {kind}" for kind, count in model.products.items())
+    return CpuKernels(steps="compiled", products=products, kv_dtype=kv_dtype, num_threads=num_threads)
 
 
 def _may_round_kv(config: CoreConfig, model: Model) -> bool:
     """Return whether the KV pool may hold bfloat16: by the checkpoint's own dtype, or by the setting."""
-    is_own = model.config.dtype == torch.bfloat16 and config.compute.dtype == config.kv.kv_dtype == "auto"
+    is_narrow = model.config.dtype in (torch.bfloat16, torch.float16)
+    is_own = is_narrow and config.compute.dtype == config.kv.kv_dtype == "auto"
     return is_own or config.kv.kv_dtype == "bfloat16"
-
-
-def _may_round_inputs(config: CoreConfig, model: Model) -> bool:
-    """Return whether inputs of products may be rounded to bfloat16: by the checkpoint's dtype, unless one is set."""
-    return model.config.dtype == torch.bfloat16 and config.compute.dtype == "auto"
 
 
 def settle_steps(

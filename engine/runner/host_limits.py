@@ -42,18 +42,6 @@ class HostLimits:
             free = min(free, limit - used + reclaimable)
         return max(0, free)
 
-    def reset_peak_memory(self) -> None:
-        """Reset the process's peak memory; where the kernel does not allow it, the old peak stands."""
-        try:
-            (self.root / "proc/self/clear_refs").write_text("5")
-        except OSError:
-            return  # A peak that is too high only makes the pool smaller.
-
-    def transient_memory_bytes(self) -> int:
-        """Return the peak of the process's memory since the last reset, in bytes above its present use."""
-        status = _read_table(self.root / "proc/self/status")
-        return max(0, status.get("VmHWM", 0) - status.get("VmRSS", 0)) * 1024
-
     def _groups(self, controller: str) -> list[Path]:
         """Return the folders of this process's control group and its ancestors, version 2 or 1."""
         folders: list[Path] = []

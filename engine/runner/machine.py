@@ -54,9 +54,27 @@ class Machine:
             return found
         return self.backend
 
-    def allocate_pool(self, specs: Sequence[AttentionSpec], num_blocks: int, block_size: int) -> list[KVCache]:
-        """Return an empty KV pool: one cache for each layer."""
-        return [self.backend.allocate(num_blocks, block_size, spec, self.dtype) for spec in specs]
+    def allocate_pool(
+        self, specs: Sequence[AttentionSpec], num_blocks: int, block_size: int, *, num_window_blocks: int = 0
+    ) -> list[KVCache]:
+        """Return an empty KV pool: one cache for each layer.
+
+        Args:
+            specs: Attention of each layer.
+            num_blocks: Blocks of each cache.
+            block_size: Tokens of a block.
+            num_window_blocks: Blocks of layers with a sliding window; 0: as many as of the others.
+        """
+        found: list[KVCache] = []
+        for spec in specs:
+            if num_window_blocks and spec.sliding_window is not None:
+                assert isinstance(self.backend, TorchAttention)
+                found.append(
+                    self.backend.allocate_windowed(num_window_blocks, block_size, spec, self.dtype, is_windowed=True)
+                )
+            else:
+                found.append(self.backend.allocate(num_blocks, block_size, spec, self.dtype))
+        return found
 
 
 def find_machine(config: CoreConfig) -> Machine:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from weakref import WeakSet
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from engine.attention.base import KVCache
@@ -70,6 +72,7 @@ class OverlapRunner(ModelRunner):
         max_tokens: int,
         max_num_seqs: int,
         max_blocks: int,
+        places: npt.NDArray[np.int64] | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -81,6 +84,7 @@ class OverlapRunner(ModelRunner):
             max_tokens=max_tokens,
             max_num_seqs=max_num_seqs,
             max_blocks=max_blocks,
+            places=places,
         )
         self._chooser = chooser
         self._device = device

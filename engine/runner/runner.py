@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
 import torch
 
-from engine.attention.base import KVCache
+from engine.attention.base import KVCache, StateUse
+from engine.kv_cache.state_slots import StateRequest, StateSlots
 from engine.models.decoder import Model
 from engine.models.multi_step import MultiStepReport
 from engine.sampling.greedy import is_greedy, largest_tokens
@@ -36,14 +41,18 @@ class ModelRunner:
         max_tokens: int,
         max_num_seqs: int,
         max_blocks: int,
+        places: npt.NDArray[np.int64] | None = None,
     ) -> None:
         self._model = model
         self._sampler = sampler
         self._caches = caches
+        self._has_states = model.config.traits.recurrent is not None
         self._sample_rows = sample_rows
         self.heads: MedusaProposer | None = None
         """Prediction heads, run where a step requires them; further steps in the same call use them too."""
-        self._buffers = InputBuffers.alternating(max_tokens, max_num_seqs, max_blocks, block_size, device)
+        self.states: StateSlots | None = None
+        """Slots of recurrent states; None: the model has none, or its steps are made up."""
+        self._buffers = InputBuffers.alternating(max_tokens, max_num_seqs, max_blocks, block_size, device, places)
 
     @torch.inference_mode()
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:
@@ -53,7 +62,10 @@ class ModelRunner:
         """
         buffers = next(self._buffers)
         token_ids, context = buffers.fill(scheduled.chunks, with_sampled=True)
-        assert context.sampled is not None
+        sampled_tokens = context.sampled
+        assert sampled_tokens is not None
+        if self._has_states:
+            context = replace(context, states=self._state_uses(scheduled.chunks))
         if self.heads is not None:
             self.heads.prepare(scheduled)
         hidden = self._model.forward(token_ids, context, self._caches)
@@ -63,8 +75,8 @@ class ModelRunner:
         sampled = [index for index, chunk in enumerate(scheduled.chunks) if chunk.samples]
         if not sampled:
             return StepOutput(results)
-        if len(context.sampled) != hidden.shape[0]:
-            hidden = hidden.index_select(0, buffers.indices(context.sampled))
+        if len(sampled_tokens) != hidden.shape[0]:
+            hidden = hidden.index_select(0, buffers.indices(sampled_tokens))
         chunks = [scheduled.chunks[index] for index in sampled]
         found = self._sample(self._model.logits(hidden), chunks)
         for index, result in zip(sampled, found, strict=True):
@@ -72,6 +84,15 @@ class ModelRunner:
         if self.heads is None or not scheduled.predicts:
             return StepOutput(results)
         return StepOutput(results, self.heads.predict(hidden, chunks, found))
+
+    def _state_uses(self, chunks: list[ScheduledChunk]) -> list[StateUse]:
+        """Return the recurrent states that a step reads and writes; a made-up step begins all sequences."""
+        if self.states is None:
+            return [StateUse(None, slot) for slot in range(len(chunks))]
+        assert not any(chunk.draft_token_ids or chunk.is_stored for chunk in chunks)
+        return self.states.plan(
+            StateRequest(chunk.seq.seq_id, chunk.seq.block_table, chunk.start, chunk.end) for chunk in chunks
+        )
 
     def _output_of(self, chunks: list[ScheduledChunk], report: MultiStepReport, heads: MedusaProposer) -> StepOutput:
         """Return the output of several steps that were computed in one call."""

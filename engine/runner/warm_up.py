@@ -15,6 +15,8 @@ from engine.step.scheduler_output import ScheduledChunk, SchedulerOutput
 from engine.step.sequence import INT64, Sequence, SequenceState, StageClock
 from engine.step.step_output import StepOutput
 
+MAX_CONTEXT = 1024
+"""Longest context of a typical step, in tokens."""
 _VERIFICATION_REPEATS = 12
 """Number of repeats of each variant; the first touches every path, and the machine may be busy in some."""
 
@@ -95,11 +97,11 @@ def _prompts(max_tokens: int, max_context: int) -> Iterator[_Shape]:
     for num_tokens in lengths:
         yield 1, num_tokens, num_tokens
     for num_tokens in lengths[1:3]:
-        yield 1, num_tokens, min(1024, max_context)
+        yield 1, num_tokens, min(MAX_CONTEXT, max_context)
 
 
 def _decode_steps(max_num_seqs: int, max_context: int) -> Iterator[_Shape]:
-    for context_len in sorted({min(64, max_context), min(1024, max_context)}):
+    for context_len in sorted({min(64, max_context), min(MAX_CONTEXT, max_context)}):
         num_seqs = 1
         while num_seqs <= max_num_seqs:
             yield num_seqs, 1, context_len

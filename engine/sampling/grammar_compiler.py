@@ -83,9 +83,11 @@ class GrammarCompiler:
 
     def _run(self) -> None:
         while True:
-            # Also restarts the checking process after a grammar ended it, so that the next one need not wait.
-            self._prepare()
+            # The first grammar waits for the tokenizer: with a large vocabulary it takes a gigabyte, which most engines
+            # never need.
             self._work(self._jobs.get())
+            # Restarts the checking process after a grammar ended it, so that the next one need not wait.
+            self._prepare()
 
     def _prepare(self) -> None:
         try:

@@ -168,7 +168,9 @@ class Scheduler:
         # What a stored token makes again lies where its draft tokens would.
         if self._drafter is not None and not any(chunk.is_stored for chunk in plan.chunks.values()):
             add_drafts(self._drafter, plan, self._blocks, is_more_to_come=len(self._sequence_table.waiting) > 0)
-        return plan.output()
+        output = plan.output()
+        self._blocks.hold_windows(output.chunks)
+        return output
 
     def update_from_output(self, scheduled: SchedulerOutput, output: StepOutput, now: float) -> None:
         """Append what a step chose, free what ended, hash full blocks.

@@ -13,8 +13,9 @@ import torch
 from engine.config import ComputeConfig, CoreConfig, KVConfig, KVDtype, Quantization
 from engine.cpu.step.prompt_mode import MAX_TOKENS
 from engine.models.decoder import Model
+from engine.models.families.registry import read_model_config
 from engine.models.loading.loader import load_model
-from engine.runner.cpu_steps import CompiledSteps, loaded_weights, with_compiled_steps
+from engine.runner.cpu_steps import CompiledSteps, choose_packer, with_compiled_steps
 from engine.runner.machine import Machine, find_machine
 from engine.selftest.text_model import ScoredText, TextModel
 from engine.training.batches import Encoder, render_conversation
@@ -114,16 +115,16 @@ def measure_quality(variant: Variant, texts: Sequence[ScoredText], tasks: Sequen
 
 def _served_model(config: CoreConfig, machine: Machine) -> Model:
     """Return the model as a core would serve it on this processor."""
-    retained = loaded_weights(config, machine, config.model_dir)
+    packer = choose_packer(config, machine, read_model_config(config.model_dir)).packer
     loaded = load_model(
         config.model_dir,
         dtype=machine.dtype,
         device=machine.device,
         backend=machine.backend,
         quantization=config.compute.quantization,
-        retained=retained,
+        packer=packer,
     )
-    model = with_compiled_steps(config, loaded, machine.backend, retained)
+    model = with_compiled_steps(config, loaded, machine.backend, packer)
     if isinstance(model, CompiledSteps):
         model.max_tokens, model.prompt_way = MAX_TOKENS, model.prompt_ways[-1]
         model.resize(torch.get_num_threads())

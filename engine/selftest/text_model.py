@@ -66,7 +66,7 @@ class TextModel:
 
     def _loss(self, hidden: torch.Tensor, wanted: torch.Tensor) -> float:
         """Return the summed negative log-likelihood of the wanted tokens behind hidden states [T, hidden]."""
-        parts = zip(hidden.split(_LOGITS_TOGETHER), wanted.split(_LOGITS_TOGETHER), strict=True)
+        parts = zip(torch.split(hidden, _LOGITS_TOGETHER), torch.split(wanted, _LOGITS_TOGETHER), strict=True)
         return sum(
             float(torch.nn.functional.cross_entropy(self._model.logits(part), tokens, reduction="sum"))
             for part, tokens in parts

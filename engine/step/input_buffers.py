@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import cycle
+from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,13 @@ _FEW_TOKENS = 32
 """Maximum number of tokens of a step that is laid out fastest by lists."""
 
 
+class _Windows(TypedDict, total=False):
+    """Fields of a context for layers with a sliding window."""
+
+    window_slots: torch.Tensor
+    window_tables: torch.Tensor
+
+
 class InputBuffers:
     """Buffers reused for every step: no allocation, no Python per token.
 
@@ -24,8 +32,25 @@ class InputBuffers:
     """
 
     def __init__(
-        self, max_tokens: int, max_num_seqs: int, max_blocks: int, block_size: int, device: torch.device
+        self,
+        max_tokens: int,
+        max_num_seqs: int,
+        max_blocks: int,
+        block_size: int,
+        device: torch.device,
+        places: npt.NDArray[np.int64] | None = None,
     ) -> None:
+        """Allocate the buffers.
+
+        Args:
+            max_tokens: Tokens of a step.
+            max_num_seqs: Sequences of a step.
+            max_blocks: Blocks of a sequence.
+            block_size: Tokens of a block.
+            device: Device of the tensors.
+            places: Block of windowed layers for each block, which may change with each step; None: they use the same.
+        """
+        self._places = places
         self._block_size = block_size
         self._device = device
         is_pinned = device.type == "cuda"
@@ -42,11 +67,19 @@ class InputBuffers:
 
     @classmethod
     def alternating(
-        cls, max_tokens: int, max_num_seqs: int, max_blocks: int, block_size: int, device: torch.device
+        cls,
+        max_tokens: int,
+        max_num_seqs: int,
+        max_blocks: int,
+        block_size: int,
+        device: torch.device,
+        places: npt.NDArray[np.int64] | None = None,
     ) -> Iterator[InputBuffers]:
         """Return the buffers of successive steps, without end: two in turn where copies are asynchronous, else one."""
         num_buffers = 1 if device.type == "cpu" else 2
-        return cycle([cls(max_tokens, max_num_seqs, max_blocks, block_size, device) for _ in range(num_buffers)])
+        return cycle(
+            [cls(max_tokens, max_num_seqs, max_blocks, block_size, device, places) for _ in range(num_buffers)]
+        )
 
     def fill(self, chunks: list[ScheduledChunk], *, with_sampled: bool = False) -> tuple[torch.Tensor, ForwardContext]:
         """Return the token ids [T] and the context of a step with these sequences.
@@ -73,6 +106,7 @@ class InputBuffers:
             context_lens=context_lens,
             block_tables=self._to_device(self._tables[: tables.size].view(tables.shape)),
             block_size=self._block_size,
+            **self._windows(tables, num_tokens),
             sampled=_sampled(chunks, starts) if with_sampled or _are_all_sampled(chunks) else None,
             adapters=_adapters(chunks),
         )
@@ -146,6 +180,14 @@ class InputBuffers:
         columns, offsets = np.divmod(positions, self._block_size)
         np.multiply(tables[owners, columns], self._block_size, out=self._slots_np[:num_tokens])
         self._slots_np[:num_tokens] += offsets
+
+    def _windows(self, tables: npt.NDArray[np.int64], num_tokens: int) -> _Windows:
+        """Return slots and block tables of the layers with a sliding window, if these have blocks of their own."""
+        if self._places is None:
+            return {}
+        blocks, offsets = np.divmod(self._slots_np[:num_tokens], self._block_size)
+        slots = torch.from_numpy(self._places[blocks] * self._block_size + offsets)
+        return _Windows(window_slots=slots, window_tables=torch.from_numpy(self._places[tables]))
 
     def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor if self._device.type == "cpu" else tensor.to(self._device, non_blocking=True)

@@ -87,6 +87,10 @@ class Sequence:
     """Leading tokens that were found in the pool, in blocks which others read too."""
     num_registered_blocks: int = 0
     """Leading blocks already offered to the prefix index."""
+    held_start: int = 0
+    """First block of the table that has a place in the pool of windowed layers for this sequence."""
+    held_end: int = 0
+    """End of the blocks with such a place; 0: there are none."""
     num_expected_cached_tokens: int = 0
     """Leading tokens that the prefix cache is expected to hold at its turn; estimated when it was queued."""
     num_cached_tokens: int = 0

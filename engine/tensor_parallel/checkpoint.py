@@ -25,7 +25,7 @@ class PartCheckpoint(Checkpoint):
 
     def __init__(self, model_dir: Path, config: ModelConfig, rank: int, size: int) -> None:
         """Open the checkpoint of a model folder; `config` is the whole model's."""
-        super().__init__(model_dir)
+        super().__init__(model_dir, is_multimodal=config.is_multimodal)
         self._rank = rank
         self._size = size
         kv_share = config.num_kv_heads * config.head_dim
@@ -36,9 +36,9 @@ class PartCheckpoint(Checkpoint):
         }
 
     def _take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        if name not in self._remaining:
+        if not self.has(name):
             return super()._take(name, shape)
-        whole = self._source.shape(name)
+        whole = self.shape(name)
         module, _, kind = name.rpartition(".")
         module = module.rpartition(".")[2]
         if module in _FANS_IN and kind == "bias":
@@ -58,10 +58,6 @@ class PartCheckpoint(Checkpoint):
     def has_blocks(self, name: str) -> bool:
         """Return False: quantized blocks are read as numbers before they are cut."""
         return False
-
-    def take_into(self, name: str, out: torch.Tensor) -> None:
-        """Take a floating-point tensor of this part into `out`."""
-        out.copy_(self.take(name, tuple(out.shape)))
 
     def _is_cut(self, module: str) -> bool:
         return module in _FANS_OUT or module in _FANS_IN or module in self._stacked

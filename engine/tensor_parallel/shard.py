@@ -13,8 +13,8 @@ from engine.models.config.config import ExpertTraits, ModelConfig
 from engine.models.config.config_reader import ModelConfigError
 from engine.models.layers import RMSNorm
 from engine.models.linear import Linear
+from engine.models.loading.split import MakeNorm
 from engine.models.mlp import MLP
-from engine.models.split import MakeNorm
 from engine.tensor_parallel.checkpoint import PartCheckpoint
 from engine.tensor_parallel.group import Group
 from engine.tensor_parallel.linears import GatheredLinear, SummedLinear, SummedMLP, SummedNorm
@@ -60,6 +60,12 @@ class Shard:
 def part_of_config(config: ModelConfig, size: int) -> ModelConfig:
     """Return the config of one of `size` equal parts. Raises ModelConfigError naming an indivisible size."""
     traits, experts = config.traits, config.traits.experts
+    if experts is not None and experts.are_fused:
+        raise ModelConfigError("tensor_parallel: a tensor with the projections of all experts is not split")
+    if traits.recurrent is not None:
+        raise ModelConfigError("tensor_parallel: recurrent layers are not split")
+    if traits.has_sinks:
+        raise ModelConfigError("tensor_parallel: attention with sinks is not split")
     has_dense_layers = experts is None or len(experts.layers) < config.num_layers
     inner = _share("intermediate_size", config.intermediate_size, size) if has_dense_layers else size
     return replace(

@@ -35,6 +35,8 @@ class ListedModel(msgspec.Struct, frozen=True):
     """Context length in tokens, where it is known."""
     input_modalities: list[str] | msgspec.UnsetType = msgspec.UNSET
     """Kinds of content that the model reads, where they are known."""
+    description: str | msgspec.UnsetType = msgspec.UNSET
+    """Knowledge and limits of the model, where the policy states them."""
     parent: str | msgspec.UnsetType = msgspec.UNSET
     """Model that an adapter changes."""
     object: str = "model"
@@ -94,6 +96,7 @@ class Models:
             able,
             msgspec.UNSET if context is None else context,
             msgspec.UNSET if modalities is None else modalities,
+            (_description_of(plans[0]) if plans else "") or msgspec.UNSET,
         )
 
     def _identify(self, request: Request) -> tuple[PolicySnapshot, Caller]:
@@ -111,6 +114,12 @@ def _apis_of(paths: Sequence[str]) -> dict[str, list[str]]:
             operation = name if name in _NAMES else CHAT.name
             apis.setdefault(operation, []).append(name)
     return apis
+
+
+def _description_of(plan: OperationPlan) -> str:
+    """Return the route's description, or that of its only candidate."""
+    candidates = plan.planned.candidates
+    return plan.planned.route.description or (candidates[0][0].description if len(candidates) == 1 else "")
 
 
 def _modalities_of(plan: OperationPlan) -> list[str] | None:

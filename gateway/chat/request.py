@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -254,7 +255,8 @@ class ChatRequestParser:
             InvalidRequest: The document is not valid; `param` is the path of the first wrong field in it.
         """
         check_privileged(document)
-        raw = encoded_in_parts(document) if may_be_long else encoded(document)
+        encode = encoded_in_parts if may_be_long else encoded
+        raw = encode(document)
         is_long = len(raw) > LONG_BYTES
         try:
             fields = typed_fields(document, is_long=is_long)
@@ -263,7 +265,7 @@ class ChatRequestParser:
             document = {**document, **whole}
             fields = lenient_fields(document, is_long=is_long)
             if whole:
-                raw = encoded_in_parts(document) if may_be_long else encoded(document)
+                raw = encode(document)
         num_text_bytes = max(text_bytes(raw, fields.messages) - media_bytes, 1) if media_bytes else None
         return ChatRequest(raw, document, fields, num_text_bytes=num_text_bytes, projection=projection)
 
@@ -347,13 +349,18 @@ def _is_json(content_type: bytes | None) -> bool:
 
 def whole_numbers(document: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Return fields with integers in place of whole floats such as 7.0, in lists too; to JSON both are one number."""
-    return {name: _whole(document[name]) for name in names if type(document.get(name)) in (float, list)}
+    found = {name: _whole(document[name]) for name in names if type(document.get(name)) in (float, list)}
+    return {name: value for name, value in found.items() if value is not document[name]}
 
 
 def _whole(value: Any) -> Any:
+    """Return the value itself where nothing in it changes, so that it keeps its bytes."""
     if type(value) is float and value.is_integer():
         return int(value)
-    return [_whole(item) for item in value] if type(value) is list else value
+    if type(value) is not list:
+        return value
+    items = [_whole(item) for item in value]
+    return value if all(map(operator.is_, items, value)) else items
 
 
 def check_privileged(document: dict[str, Any]) -> None:

@@ -21,7 +21,6 @@ from gateway.chat.json_faults import (
     refuse_repeated_keys,
     too_deep,
 )
-from gateway.chat.json_members import encoded
 from gateway.chat.member_spans import MemberSpans
 from gateway.chat.sliced_json import LongObject
 
@@ -92,7 +91,10 @@ def _may_repeat_a_key(body: bytes, document: dict[str, Any]) -> bool:
         return True
     if any(colon in body for colon in _SPACED_COLONS) and _SPACED_KEY.search(body):
         return True
-    return body.count(b'":') != encoded(document).count(b'":')
+    try:
+        return body.count(b'":') != msgspec.json.encode(document).count(b'":')
+    except OverflowError:  # an integer beyond 64 bits
+        return True
 
 
 def _check_depth(document: dict[str, Any]) -> None:

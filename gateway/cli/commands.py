@@ -23,6 +23,7 @@ from gateway.util.import_root import IMPORT_ROOT
 
 if TYPE_CHECKING:
     from gateway.cli.supervisor.launch import LaunchPlan
+    from gateway.cli.supervisor.served_model import Role
     from gateway.config.running import RunningFile
     from gateway.config.settings import GatewayConfig
 
@@ -52,9 +53,11 @@ def up(options: argparse.Namespace) -> int:
     from gateway.app.policy_acceptance import policy_checks
     from gateway.app.store_opening import open_store
     from gateway.app.supervision import supervised
+    from gateway.cli.machine_checks import available_memory_bytes
     from gateway.cli.supervisor.console import Console
     from gateway.cli.supervisor.first_request import first_run_of
     from gateway.cli.supervisor.launch import LaunchError, available_cores, plan_launch
+    from gateway.cli.supervisor.model_choice import ModelFlagError, choose_models
     from gateway.cli.supervisor.runtime_lock import RuntimeDirError, RuntimeLock
     from gateway.cli.supervisor.supervisor import supervise
     from gateway.config.checks import ConfigError
@@ -65,19 +68,26 @@ def up(options: argparse.Namespace) -> int:
 
     config = settings(options)
     try:
+        flags: dict[Role, str | None] = {"model": options.model, "small": options.small, "large": options.large}
+        choice = choose_models(config, flags, free_bytes=available_memory_bytes())
+        config = choice.applied(config)
         read_certificates(config)
         checks = policy_checks(config, os.environ, load_predictors(config.policy.quality_dir))
         # A bad policy file is an error before anything is made; only the folder's holder reads the store.
-        found = None if config.policy.is_in_store else starting_policy(config, open_store, checks)
+        is_there = choice.text is None and not config.policy.is_in_store
+        found = starting_policy(config, open_store, checks) if is_there else None
         with private_umask(), RuntimeLock(config.process.runtime_dir):
+            choice.write()
             policy, note = found or starting_policy(config, open_store, checks)
             console = Console(sys.stdout)
-            if note is not None:
-                console.print_line(note)
-            with plan_launch(config, policy, num_cores=available_cores()) as plan, _announced(config, plan):
+            for line in (choice.note, note):
+                if line is not None:
+                    console.print_line(line)
+            plan = plan_launch(config, policy, choice.served, num_cores=available_cores())
+            with plan, _announced(config, plan):
                 first_run = first_run_of(policy, _own_command(config, "explain ID"))
                 return asyncio.run(supervise(supervised(plan, console, first_run=first_run)))
-    except (ConfigError, PolicyFileError) as error:
+    except (ConfigError, PolicyFileError, ModelFlagError) as error:
         raise UsageError(str(error)) from error
     except (RuntimeDirError, LaunchError) as error:
         raise CommandError(str(error)) from error
@@ -141,6 +151,11 @@ def run_engine(arguments: Sequence[str]) -> int:
     if missing := missing_engine_packages():
         raise CommandError(f"the engine needs {', '.join(missing)}; {ENGINE_REMEDY}")
     _become("engine", arguments)
+
+
+def run_models(arguments: Sequence[str]) -> int:
+    """Become `python -m engine models`; does not return. Raises CommandError without the engine's packages."""
+    return run_engine(["models", *arguments])
 
 
 def run_bench(arguments: Sequence[str]) -> int:

@@ -39,6 +39,7 @@ from gateway.cli.supervisor.launch import (
 )
 from gateway.cli.supervisor.probe import get
 from gateway.cli.supervisor.runtime_lock import running_pid
+from gateway.cli.supervisor.served_model import PACKAGED_MODEL, PULL_PACKAGED, is_packaged_model_installed
 from gateway.config.checks import ConfigError
 from gateway.config.running import running_product
 from gateway.config.settings import GatewayConfig
@@ -79,6 +80,7 @@ def examine(config: GatewayConfig) -> Iterator[Check]:
             yield check_weights(size, bundled_model_dir(size))
         except LaunchError as error:
             yield Check(name="weights", level="fail", message=str(error), remedy="reinstall the package")
+    yield check_packaged_model(is_installed=is_packaged_model_installed())
     yield from check_instance(config)
     yield check_device()
 
@@ -147,6 +149,14 @@ def check_weights(size: str, folder: Path) -> Check:
         remedy = "reinstall the package; in a checkout, git status shows what is missing"
         return Check(name="weights", level="fail", message=f"{size}: {problem}", remedy=remedy)
     return Check(name="weights", level="ok", message=f"{size}: {num_bytes / 1e6:.1f} MB")
+
+
+def check_packaged_model(*, is_installed: bool) -> Check:
+    """Check that `penstock up` has a real model to serve as `auto`."""
+    if is_installed:
+        return Check(name="weights", level="ok", message=f"{PACKAGED_MODEL} is installed")
+    message = f"{PACKAGED_MODEL} is not installed: without --model, penstock up serves the two bundled toys as auto"
+    return Check(name="weights", level="warn", message=message, remedy=PULL_PACKAGED)
 
 
 def check_instance(config: GatewayConfig) -> Iterator[Check]:

@@ -26,6 +26,10 @@ _EPILOG = """\
 begin with:  penstock up, then penstock top; penstock COMMAND --help lists a command's flags
 settings:    penstock.toml, then PENSTOCK_* variables, then flags; a later one wins
 exit codes:  0 it worked, 1 it did not, 2 a setting or an argument is wrong"""
+_MODEL = (
+    "a folder, a GGUF file, org/name or org/name:file.gguf of the hub, a name of penstock models list, or "
+    "the URL of a server that runs (URL#MODEL where it has several)"
+)
 _ALSO_SPELLED = {"help": "--help", "version": "--version"}
 
 
@@ -33,11 +37,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns its exit code; errors are one line on stderr."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     _print_anything()
-    # These two hand everything after their name to another program, --help included.
+    # These hand everything after their name to another program, --help included.
     if arguments[:1] == ["engine"]:
         return _guarded(lambda: commands.run_engine(arguments[1:]))
     if arguments[:1] == ["bench"]:
         return _guarded(lambda: commands.run_bench(arguments[1:]))
+    if arguments[:1] == ["models"]:
+        return _guarded(lambda: commands.run_models(arguments[1:]))
     if arguments and arguments[0] in _ALSO_SPELLED:
         arguments = [*arguments[1:], _ALSO_SPELLED[arguments[0]]]
     return _guarded(lambda: _run(arguments))
@@ -66,6 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_up(commands_of)
     _add_gateway(commands_of)
     commands_of.add_parser("engine", help="serve one model over HTTP (see penstock engine --help)", add_help=False)
+    commands_of.add_parser("models", help="list, pull, rm or info: the models on this machine", add_help=False)
     _add_policy(commands_of)
     for add in (access_commands.add_keys, access_commands.add_tenants, access_commands.add_admin):
         add(commands_of)
@@ -94,6 +101,13 @@ def _print_completion(options: argparse.Namespace) -> int:
 
 def _add_up(commands_of: argparse._SubParsersAction[CommandParser]) -> None:
     parser = commands_of.add_parser("up", help="start everything on this machine and print a first request")
+    parser.add_argument("--model", metavar="MODEL", help=f"the one model to serve: {_MODEL}")
+    parser.add_argument(
+        "--small", metavar="MODEL", help="the small model of a pair, which begins every answer; the same"
+    )
+    parser.add_argument(
+        "--large", metavar="MODEL", help="the large one, which takes over where the small one is unsure"
+    )
     _add_settings(parser)
     parser.set_defaults(command=commands.up)
 

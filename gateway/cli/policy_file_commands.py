@@ -5,9 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from gateway.cli.commands import CommandError, UsageError, settings
+
+_NO_CHECKPOINTS: Final = (
+    "warning: too few outcomes have log probabilities (100 are enough; those of a gateway have none). So a cascade "
+    "learns which prompts to skip and nothing about the first tokens of an answer; give --data lines with `logprobs` "
+    "and `margins`"
+)
 
 
 def policy_check(options: argparse.Namespace) -> int:
@@ -16,27 +22,38 @@ def policy_check(options: argparse.Namespace) -> int:
 
     from gateway.config.checks import ConfigError
     from gateway.routing.quality_files import load_predictors
+    from routing_policies.advice import advice_on
     from routing_policies.check import run_tests
     from routing_policies.loading import load_document
     from routing_policies.policy.problems import PolicyError, Problem
 
     problems: Sequence[Problem] = ()
+    warnings: Sequence[Problem] = ()
     num_tests = 0
     try:
         path, text, variables = _policy_text(options)
         policy, document = load_document(text, source=str(path), variables=variables)
-        result = run_tests(policy, document, load_predictors(settings(options).policy.quality_dir))
+        predictors = load_predictors(settings(options).policy.quality_dir)
+        result = run_tests(policy, document, predictors)
         problems, num_tests = result.failures, result.num_tests
+        warnings = advice_on(policy, document, predictors)
     except PolicyError as error:
         path, problems = Path(error.source), error.problems
     except ConfigError as error:
         raise UsageError(str(error)) from error
     if options.format == "json":
-        report = {"file": str(path), "ok": not problems, "num_tests": num_tests, "problems": problems}
+        report = {
+            "file": str(path),
+            "ok": not problems,
+            "num_tests": num_tests,
+            "problems": problems,
+            "warnings": warnings,
+        }
         print(msgspec.json.encode(report).decode())
-    elif problems:
-        print("\n".join(problem.render(str(path)) for problem in problems))
-    else:
+        return 1 if problems else 0
+    for found in (*problems, *warnings):
+        print(found.render(str(path)))
+    if not problems:
         print(f"{path}: good, {num_tests} test{'' if num_tests == 1 else 's'} passed")
     return 1 if problems else 0
 
@@ -105,6 +122,8 @@ def policy_train(options: argparse.Namespace) -> int:
         raise CommandError(str(error)) from error
     if not options.json:
         print(f"{options.out}: learned from {model.num_prompts} prompts; put it into the folder of policy.quality_dir")
+        if not model.checkpoints:
+            print(_NO_CHECKPOINTS)
     print(json.dumps({**report_of(model, len(content)), **held}))
     return 0
 

@@ -9,12 +9,14 @@ import msgspec
 
 from gateway.chat.json_members import encoded
 from gateway.chat.operation import CHAT, COMPLETIONS, Operation
+from gateway.chat.schema import CONTENT_BLOCKS, OUTPUT_ITEMS
 from gateway.completion.answer_json import decode_answer
 
 _ID_MEMBER: Final = re.compile(rb'"id": ?"(?:chat)?cmpl-[A-Za-z0-9._-]{1,128}"')
 _decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _DONE: Final = b"data: [DONE]\n\n"
 _NOT_IN_EVENTS: Final = frozenset({"object", "choices", "usage"})
+_REASONING: Final = ("reasoning_content", "reasoning", "reasoning_details")
 _OF_FIRST_EVENT: Final = frozenset({"index", "message", "text", "logprobs"})
 
 
@@ -68,7 +70,11 @@ def id_member(events: bytes) -> bytes | None:
 
 
 def _choice_events(number: int, choice: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the message of a choice, then its finish reason with any further fields."""
+    """Return the reasoning of a choice, its message, then its finish reason with any further fields.
+
+    Many clients read either reasoning or content of an event. Reasoning of which the message has native parts stays
+    beside these.
+    """
     message: dict[str, Any] = choice["message"]
     delta = {"role": message.get("role", "assistant"), "content": message.get("content"), **message}
     if delta.get("tool_calls"):
@@ -76,7 +82,17 @@ def _choice_events(number: int, choice: dict[str, Any]) -> list[dict[str, Any]]:
     index = choice.get("index", number)
     ended = {key: value for key, value in choice.items() if key not in _OF_FIRST_EVENT}
     first = {"index": index, "delta": delta, "logprobs": choice.get("logprobs"), "finish_reason": None}
-    return [first, {"index": index, "delta": {}, **ended}]
+    events = [first, {"index": index, "delta": {}, **ended}]
+    reasoning = {name: delta.pop(name) for name in _REASONING if delta.get(name)} if _is_to_part(delta) else {}
+    if reasoning:
+        opening = {"role": delta.pop("role"), "content": "", **reasoning}
+        events.insert(0, {"index": index, "delta": opening, "logprobs": None, "finish_reason": None})
+    return events
+
+
+def _is_to_part(delta: dict[str, Any]) -> bool:
+    """Return whether reasoning and answer go into events of their own."""
+    return not (CONTENT_BLOCKS in delta or OUTPUT_ITEMS in delta)
 
 
 def _text_events(number: int, choice: dict[str, Any]) -> list[dict[str, Any]]:

@@ -27,6 +27,11 @@ def bundled_policy_path() -> Path:
     return Path(str(files("routing_policies") / "presets" / "bundled.yaml"))
 
 
+def first_run_policy_path() -> Path:
+    """Return the policy of `penstock up` where a real model is installed: that model, and the bundled two as a shop."""
+    return Path(str(files("routing_policies") / "presets" / "first-run.yaml"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingsSettings:
     """`[process.embeddings]`: the encoder of deployments whose URL is `builtin:encoder`."""
@@ -215,8 +220,8 @@ class PolicySettings:
 
     @property
     def is_bundled(self) -> bool:
-        """Return whether the settings name no document."""
-        return self.document == bundled_policy_path()
+        """Return whether the policy is one that comes with the package for settings that name none."""
+        return self.document in (bundled_policy_path(), first_run_policy_path())
 
     @property
     def is_in_store(self) -> bool:

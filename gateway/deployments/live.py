@@ -37,6 +37,7 @@ class LiveDeployment:
         "chat_path",
         "client",
         "context_tokens",
+        "description",
         "dialect",
         "first_bytes",
         "fixed_headers",
@@ -97,6 +98,8 @@ class LiveDeployment:
         """Headers common to many requests, by accepted type and priority; built once."""
         self.context_tokens = deployment.context_tokens
         """Context length in tokens; None when unknown."""
+        self.description = deployment.description
+        """What its model knows and cannot do; empty where the policy does not state it."""
         self.client = client
         self.limiter = limiter
         self.forecast = DeploymentForecast(client.pulse)
@@ -129,6 +132,7 @@ class LiveDeployment:
     def describe(self, deployment: Deployment) -> None:
         """Take from a new revision what the model can do."""
         self.context_tokens = deployment.context_tokens
+        self.description = deployment.description
         self.operations = operations_of(deployment)
         self.input_modalities = input_modalities_of(deployment)
 

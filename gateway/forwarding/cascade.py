@@ -4,6 +4,8 @@
                              └─ not ✕
     large                      └─ sent ──────▶ the client's answer
 
+Reasoning before the answer is not evaluated.
+
 The client receives nothing before the decision, so a hand-over costs only time and tokens, which are counted.
 For a plain answer the gateway requests a stream from the small model, too, and assembles the answer from it.
 Where no other deployment can take over, the small model's answer is passed on.
@@ -192,7 +194,7 @@ class Cascader:
         record, response = work.ctx.record, attempt.response
         usage = None if attempt.body is None else usage_of(attempt.body)
         if usage is None:
-            num_read = 0 if response is None else len(_read(response.waiting()).odds)
+            num_read = 0 if response is None else _read(response.waiting()).num_tokens
             routing_request = work.ctx.routing_request
             usage = Usage(0 if routing_request is None else routing_request.price.prompt_tokens, num_read)
         record.handed_over = HandedOver(attempt.live.id, usage)

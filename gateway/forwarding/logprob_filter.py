@@ -33,15 +33,27 @@ class _Top(msgspec.Struct, frozen=True):
 
 class _Token(msgspec.Struct, frozen=True):
     logprob: msgspec.Raw
+    token: str = ""
+    bytes: tuple[int, ...] | None = None
     top_logprobs: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 class _Logprobs(msgspec.Struct, frozen=True):
     content: tuple[_Token, ...] | None = None
+    reasoning_content: Any = None
+    """Tokens of the reasoning, where the server tells them apart."""
+
+
+class _Text(msgspec.Struct, frozen=True):
+    content: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
 
 
 class _Choice(msgspec.Struct, frozen=True):
     logprobs: _Logprobs | None = None
+    delta: _Text | None = None
+    message: _Text | None = None
     finish_reason: str | None = None
     index: int = 0
 
@@ -57,30 +69,39 @@ _decode_top: Final = msgspec.json.Decoder(tuple[_Top, ...]).decode
 def odds_of(answer: bytes, limit: int = MAX_TOKENS) -> tuple[list[TokenOdds], bool]:
     """Return up to `limit` tokens of one JSON answer or event, and whether it ends with its tokens.
 
-    Other input has none. Only the numbers of the returned tokens are converted.
+    Other input has none, and reasoning does not count. Only the numbers of the returned tokens are converted.
     """
+    odds, is_whole, _ = _tokens_of(answer, limit)
+    return odds, is_whole
+
+
+def _tokens_of(answer: bytes, limit: int) -> tuple[list[TokenOdds], bool, int]:
+    """Return the odds of the answer's tokens, whether it ends with them, and the number of all, reasoning included."""
     if len(answer) > MAX_EVENT_BYTES and answer.count(_LOGPROB) > _MAX_LOGPROBS:
-        return [], False
+        return [], False, 0
     try:
         choices = [choice for choice in _decode(answer).choices if choice.index == 0]
         if not choices:
-            return [], False
-        present = choices[0].logprobs
-        tokens = () if present is None or present.content is None else present.content
+            return [], False, 0
+        present = choices[0].logprobs or _Logprobs()
+        tokens = _answer_tokens(present, choices[0].delta or choices[0].message)
         odds = [_odds(token) for token in tokens[:limit]]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
-        return [], False
-    reason = choices[0].finish_reason
-    return odds, reason is not None and not is_failed_reason(reason)
+        return [], False, 0
+    reason, apart = choices[0].finish_reason, present.reasoning_content
+    num_tokens = len(present.content or ()) + (len(apart) if isinstance(apart, list) else 0)
+    return odds, reason is not None and not is_failed_reason(reason), num_tokens
 
 
 class LogprobReader:
     """Reader of a stream's log-probabilities: feed the pieces in order; `odds` grows."""
 
-    __slots__ = ("_decoder", "is_whole", "odds")
+    __slots__ = ("_decoder", "is_whole", "num_tokens", "odds")
 
     def __init__(self) -> None:
         self.odds: list[TokenOdds] = []
+        self.num_tokens = 0
+        """Number of tokens so far, those of the reasoning included."""
         self.is_whole = False
         """True if the answer has given its finish reason."""
         self._decoder = SseDecoder(MAX_EVENT_BYTES)
@@ -93,9 +114,26 @@ class LogprobReader:
             self._decoder = SseDecoder(MAX_EVENT_BYTES)
             return
         for event in events:
-            odds, is_whole = odds_of(event.data)
+            odds, is_whole, num_tokens = _tokens_of(event.data, MAX_TOKENS)
             self.odds += odds
+            self.num_tokens += num_tokens
             self.is_whole = self.is_whole or is_whole
+
+
+def _answer_tokens(present: _Logprobs, text: _Text | None) -> tuple[_Token, ...]:
+    """Return the tokens of the answer, which follow those of the reasoning where a server lists both together."""
+    tokens = present.content or ()
+    if text is None or present.reasoning_content is not None or not (text.reasoning_content or text.reasoning):
+        return tokens
+    num_left = len(text.content.encode()) if isinstance(text.content, str) else 0
+    first = len(tokens)
+    while first and (num_left := num_left - _num_bytes(tokens[first - 1])) >= 0:
+        first -= 1
+    return tokens[first:]
+
+
+def _num_bytes(token: _Token) -> int:
+    return len(token.token.encode() if token.bytes is None else token.bytes)
 
 
 def _odds(token: _Token) -> TokenOdds:

@@ -27,7 +27,7 @@ from routing_policies.decision import Decision
 from routing_policies.policy.document import Cascade, Deployment, Route
 from routing_policies.profile import Profile, profile_of
 from routing_policies.quality.cascade import Inquiry
-from routing_policies.quality.pairs import pair_predictors_of, predicted_quality, strongest_of
+from routing_policies.quality.pairs import pair_predictors_of, predicted_quality, rated_candidates, strongest_of
 from routing_policies.quality.predictor import Predictors
 from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
@@ -110,9 +110,10 @@ class PlannedRoute:
         self._strongest = strongest_of(members).id if self.pair_predictors else None
         self.candidates = tuple((deployments[item.id], item.weight) for item in route.select.resolved())
         self._members = tuple(live for live, _ in self.candidates)
-        is_priced = self.profile.reads_cost
+        is_priced, rated = self.profile.reads_cost, rated_candidates(route.select, members, self.pair_predictors)
         self.options = tuple(
-            LiveCandidate(rules[live.id], live, weight, is_priced=is_priced) for live, weight in self.candidates
+            LiveCandidate(rated.get(live.id, rules[live.id]), live, weight, is_priced=is_priced)
+            for live, weight in self.candidates
         )
         is_sampled = len(self.options) > MANY and self.profile.reads_forecasts
         self._shortlist = Shortlist(self.options) if is_sampled else None

@@ -9,6 +9,8 @@ from typing import Any, Final
 Message = dict[str, Any]
 Edit = Callable[[str], str]
 
+MARKUP_BYTES: Final = 16
+"""Bytes of text that a chat template's markup of one message is worth: its role and its ends take about four tokens."""
 _INSTRUCTING: Final = frozenset({"system", "developer"})
 # CommonMark's fences: possibly indented, closed by at least as many marks, or by the end of the text.
 _FENCED: Final = re.compile(
@@ -29,6 +31,11 @@ class Conversation:
     def num_bytes(self) -> int:
         """Bytes of all text as UTF-8, tool calls included."""
         return sum(map(size_of, self.messages))
+
+    @property
+    def num_prompt_bytes(self) -> int:
+        """Bytes that count against a budget: those of all text, and a chat template's markup of every message."""
+        return self.num_bytes + MARKUP_BYTES * len(self.messages)
 
     def turns(self) -> list[range]:
         """Return the message indexes of each turn.

@@ -48,7 +48,7 @@ def extract_passages(conversation: Conversation, budget_bytes: int) -> Conversat
         conversation: The messages to shorten.
         budget_bytes: Size that the whole conversation should fit, in bytes of UTF-8.
     """
-    missing = conversation.num_bytes - budget_bytes
+    missing = conversation.num_prompt_bytes - budget_bytes
     if missing <= 0:
         return conversation
     messages = list(conversation.messages)

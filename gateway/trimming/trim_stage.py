@@ -6,7 +6,7 @@ from gateway.chat.request import ChatRequest
 from gateway.deployments.price import Pricer
 from gateway.request_context import RequestContext
 from gateway.trimming.images import ImageShrinker
-from gateway.trimming.trimmer import MAX_TRIMMED_HERE_BYTES, Trimmer
+from gateway.trimming.trimmer import DEFAULT_BYTES_PER_TOKEN, MAX_TRIMMED_HERE_BYTES, Trimmer
 from gateway.util.workers import Workers
 from routing_policies.policy.document import Trim
 
@@ -24,7 +24,9 @@ class TrimStage:
 
     async def trim(self, ctx: RequestContext, request: ChatRequest, rule: Trim) -> ChatRequest:
         """Return the request as short as the rule wants it; what was cut is recorded in tokens."""
-        bytes_per_token = self._pricer.bytes_per_token(request, tenant=ctx.record.tenant)
+        # What other requests taught is no bound for this one: a prompt that is cut too little is refused by the model.
+        learned = self._pricer.bytes_per_token(request, tenant=ctx.record.tenant)
+        bytes_per_token = min(learned, DEFAULT_BYTES_PER_TOKEN)
         if request.text_bytes > MAX_TRIMMED_HERE_BYTES:
             trimmed = await self._workers.run(self._trimmer.trim, request, rule, bytes_per_token)
         else:

@@ -128,7 +128,7 @@ def _least_cut(repeating: Conversation, budget_bytes: int) -> Conversation:
     first, last = min(1, len(turns) - 1), len(turns) - 1
     while first < last:
         middle = (first + last) // 2
-        if dedupe(repeating.only(from_turn(repeating, turns[middle]))).num_bytes <= budget_bytes:
+        if dedupe(repeating.only(from_turn(repeating, turns[middle]))).num_prompt_bytes <= budget_bytes:
             last = middle
         else:
             first = middle + 1

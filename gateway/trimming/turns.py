@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.trimming.conversation import Conversation, size_of
+from gateway.trimming.conversation import MARKUP_BYTES, Conversation, size_of
 
 STEP_RATIO: Final = 0.8
 """Largest step as a share of the room that the budget leaves for turns.
@@ -21,7 +21,7 @@ def recent_turns(conversation: Conversation, budget_bytes: int) -> list[int]:
     """
     turns = conversation.turns()
     sizes = [sum(_sizes(conversation, turn)) for turn in turns]
-    missing = conversation.num_bytes - budget_bytes
+    missing = conversation.num_prompt_bytes - budget_bytes
     everything = range(len(conversation.messages))
     if missing <= 0 or len(turns) <= 2:
         return [*everything]
@@ -41,8 +41,8 @@ def from_turn(conversation: Conversation, turn: range) -> list[int]:
 
 
 def _sizes(conversation: Conversation, turn: range) -> list[int]:
-    """Return the sizes in bytes of the turn's messages that may be dropped."""
-    return [size_of(conversation.messages[index]) for index in turn if not conversation.instructs(index)]
+    """Return the sizes in bytes of the turn's messages that may be dropped, markup included."""
+    return [size_of(conversation.messages[index]) + MARKUP_BYTES for index in turn if not conversation.instructs(index)]
 
 
 def _step(room_bytes: int) -> int:

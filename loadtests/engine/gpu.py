@@ -107,7 +107,10 @@ async def _served(
 ) -> dict[str, Value]:
     """The same steps with scheduler, sampling and front."""
     num_tokens = _SMALL["tokens"] if options.small else _MANY_TOKENS
-    flags = ("--device", options.device, "--max-num-seqs", str(rows), "--memory-ratio", "0.9", "--log-level", "warning")
+    flags = (
+        *("--device", options.device, "--max-num-seqs", str(rows)),
+        *("--memory-utilization", "0.9", "--log-level", "warning"),
+    )
     engine = await start_engine(bench, model, *flags)
     prompts = Prompts(model, seed=1)
     results: dict[str, Value] = {}

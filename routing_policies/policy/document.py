@@ -22,6 +22,7 @@ Id = Annotated[
     ),
 ]
 """Name of an item of a list; also a header value and a metric label, hence the small alphabet."""
+Description = Annotated[str, Meta(max_length=300)]
 ModelName = Annotated[
     str,
     Meta(
@@ -174,6 +175,8 @@ class Deployment(_Strict, frozen=True, kw_only=True):
     """
     model: ModelName
     """Model name sent upstream; clients may request it too."""
+    description: Description = ""
+    """Knowledge and limits of the model, for `GET /v1/models` and the admin page."""
     dialect: DialectName = "openai"
     """API that it speaks: chat completions, OpenAI's Responses, or Anthropic's Messages.
 
@@ -492,6 +495,8 @@ class Route(_Strict, frozen=True, kw_only=True):
 
     id: Id
     select: Select
+    description: Description = ""
+    """What answers under this route's model names, for `GET /v1/models`."""
     match: Match = Match()
     trim: Trim = Trim()
     cache: Cache = Cache()

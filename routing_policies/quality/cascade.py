@@ -12,7 +12,7 @@ the answer's end, the probability is compared with the route's minimum.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp
+from math import exp, log
 from typing import Final, Literal
 
 import msgspec
@@ -21,6 +21,13 @@ from routing_policies.quality.confidence import CascadeCheckpoint, TokenOdds
 
 Answer = Literal["go_on", "hand_over"]
 
+DEFAULT_MIN_TOKENS: Final = 8
+"""Tokens that a decision without coefficients takes at least: one sure token tells little about an answer."""
+DEFAULT_EXPONENT: Final = 1 / 3
+"""Exponent from the mean probability of tokens to a quality where no label has shown the relation.
+
+A mean of one half, usual at the border between facts and free invention, then counts as 0.79.
+"""
 SURE_RATIO: Final = 0.9
 GIVE_UP_RATIO: Final = 0.4
 
@@ -34,7 +41,7 @@ class Inquiry(msgspec.Struct, frozen=True):
     prior: float = 0.0
     """Log odds from the prompt alone."""
     checkpoints: tuple[CascadeCheckpoint, ...] = ()
-    """Fitted checkpoints; without any, the least likely token decides."""
+    """Fitted checkpoints; without any, the mean probability of the tokens decides."""
     sure: float = SURE_RATIO
     give_up: float = GIVE_UP_RATIO
 
@@ -54,7 +61,7 @@ class Inquiry(msgspec.Struct, frozen=True):
         if not odds:
             return None
         if not self.checkpoints:
-            return min([exp(min(token.logprob, 0.0)) for token in odds])
+            return self._default_probability(odds, is_whole=is_whole)
         reached = [point for point in self.checkpoints if point.num_tokens <= len(odds)]
         if is_whole:  # a checkpoint knows answers that ended before it
             reached = [point for point in self.checkpoints if point.num_tokens > len(odds)][:1] or reached
@@ -62,3 +69,14 @@ class Inquiry(msgspec.Struct, frozen=True):
             return None
         point = reached[-1]
         return point.probability(self.prior, odds[: point.num_tokens], is_whole=is_whole)
+
+    def _default_probability(self, odds: Sequence[TokenOdds], *, is_whole: bool) -> float | None:
+        """Return the quality that the tokens' geometric mean probability stands for until labels show better."""
+        if not is_whole and len(odds) < min(self.first_tokens, DEFAULT_MIN_TOKENS):
+            return None
+        return exp(DEFAULT_EXPONENT * sum(min(token.logprob, 0.0) for token in odds) / len(odds))
+
+
+def default_mean_probability(min_quality: float) -> float:
+    """Return the mean probability of tokens that reaches a quality without coefficients."""
+    return exp(log(min_quality) / DEFAULT_EXPONENT) if min_quality > 0.0 else 0.0

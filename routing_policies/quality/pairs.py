@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from routing_policies.policy.document import Deployment
+from routing_policies.policy.document import Deployment, Select
 from routing_policies.quality.predictor import Predictor, Predictors, QualityAssessment
 from routing_policies.quality.prompt import Prompt
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+UNSTATED_QUALITY: Final = Deployment(id="x", url="http://x", model="x").quality
+"""Quality of a deployment whose policy states none."""
 
 
 class PairPredictor(msgspec.Struct, frozen=True):
@@ -64,6 +67,37 @@ def weak_and_strong(both: Sequence[Deployment]) -> tuple[Deployment, Deployment]
         return None
     weak, strong = sorted(both, key=_strength)
     return weak, strong
+
+
+def unknown_candidates(
+    candidates: Sequence[Deployment], pair_predictors: Sequence[PairPredictor]
+) -> tuple[Deployment, ...]:
+    """Return the candidates of whose quality nothing is known beside the strongest one's.
+
+    Such a candidate has no predictor, and the policy states no quality of it. Replicas of the strongest one's model
+    are known.
+    """
+    if len(candidates) < 2:
+        return ()
+    strongest, predicted = strongest_of(candidates), {one.deployment for one in pair_predictors}
+    return tuple(
+        one
+        for one in candidates
+        if one.model != strongest.model and one.id not in predicted and one.quality == UNSTATED_QUALITY
+    )
+
+
+def rated_candidates(
+    select: Select, candidates: Sequence[Deployment], pair_predictors: Sequence[PairPredictor]
+) -> dict[str, Deployment]:
+    """Return the candidates by id with the quality that a choice counts with.
+
+    With `quality_then_latency` an unknown candidate counts as not good enough, so the strongest one serves. A cascade
+    finds out from its first tokens.
+    """
+    unknown = unknown_candidates(candidates, pair_predictors) if select.policy == "quality_then_latency" else ()
+    rated = {one.id: msgspec.structs.replace(one, quality=0.0) for one in unknown}
+    return {one.id: rated.get(one.id, one) for one in candidates}
 
 
 def predicted_quality(

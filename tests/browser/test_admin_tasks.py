@@ -188,7 +188,7 @@ def test_a_sign_in_never_leads_to_another_site(page: Page, shipped: Shipped, tar
     link = shipped.login_link().replace("#", f"?next={httpx.QueryParams({'x': target})['x']}#")
     page.goto(f"{shipped.admin_url}{link}")
     expect(page.locator("#who")).to_contain_text("admin token", timeout=PATIENCE_MS)
-    assert page.url == f"{shipped.admin_url}/admin/"
+    expect(page).to_have_url(f"{shipped.admin_url}/admin/", timeout=PATIENCE_MS)
 
 
 def test_the_requested_page_is_shown_after_the_sign_in_and_viewers_see_no_button_of_a_change(

@@ -23,9 +23,10 @@ START: Final = "make up\n"
 """The block that the product of this module stands for."""
 
 NOT_RUN: Final[Mapping[str, list[str]]] = {
+    "README.md": ["needs a model and a server"],
     "docs/deploy.md": ["needs Docker", "needs a Kubernetes cluster"],
     "docs/extending.md": ["one line of a dictionary"],
-    "docs/models.md": ["takes minutes", "needs a GPU"],
+    "docs/models.md": ["takes minutes", *["needs an adapter of the model"] * 2, "needs a GPU"],
 }
 """Every block with a marker, page by page."""
 

@@ -77,6 +77,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         "0",
         "--runtime-dir",
         str(folder / "run"),
+        *("--small", "penstock-small", "--large", "penstock-large"),
     ]
     with OtlpCollector() as traces, log.open("wb") as sink:
         # Nothing is traced unless a test requests it with a sampled traceparent.

@@ -63,5 +63,5 @@ def test_a_prompt_beyond_the_context_is_trimmed_and_answered(stack: Stack) -> No
     question = {"role": "user", "content": "How much does shipping to Croatia cost?"}
     body = {"model": "auto", "messages": [*turns, question]}
     reply = httpx.post(f"{stack.url}/v1/chat/completions", json=body, timeout=60)
-    assert reply.status_code == 200
+    assert reply.status_code == 200, reply.text
     assert reply.json()["usage"]["prompt_tokens"] < 4096

@@ -17,8 +17,8 @@ HERE = Path("/models/tiny")
     [
         ({"block_size": 0}, "block_size: expected a positive integer, got 0"),
         ({"num_blocks": -1}, "num_blocks: expected 0 .automatic. or more, got -1"),
-        ({"memory_ratio": 0.0}, "memory_ratio"),
-        ({"memory_ratio": 1.01}, "memory_ratio"),
+        ({"memory_utilization": -0.1}, "memory_utilization"),
+        ({"memory_utilization": 1.01}, "memory_utilization"),
         ({"max_queue_wait_s": float("nan")}, "max_queue_wait_s: expected a positive number"),
         ({"prefill_slack_ratio": 1.0}, "prefill_slack_ratio: expected more than 1"),
         ({"speculation": "draft"}, "draft needs a draft model"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -67,6 +68,10 @@ class Engine:
     def __init__(self, socket: Path) -> None:
         self.socket = socket
         self.client = self.connect()
+        self.family = ""
+        """Family of the model's template, where a test has several."""
+        self.added: dict[str, int] = {}
+        """Ids of the added tokens."""
 
     def connect(self) -> httpx.Client:
         return httpx.Client(transport=httpx.HTTPTransport(uds=str(self.socket)), base_url="http://engine", timeout=60)
@@ -125,10 +130,17 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     model: Any = Qwen3ForCausalLM(config)
     model.save_pretrained(folder / "random")
     write_model(folder / "random", CHAT_TEMPLATE)
+    with serving(folder) as engine:
+        yield engine
+
+
+@contextlib.contextmanager
+def serving(folder: Path, *flags: str) -> Iterator[Engine]:
+    """An engine over the model `random` of the folder."""
     socket = folder / "engine.sock"
     command = [sys.executable, "-m", "engine", "--model", str(folder / "random"), "--listen", f"unix:{socket}"]
     options = ["--threads", "1", "--num-blocks", "512", "--log-level", "error"]
-    process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE)
+    process = subprocess.Popen([*command, *options, *flags], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
         assert process.stdout.readline().startswith(b"engine: ")

@@ -10,7 +10,7 @@ import pytest
 
 import engine.frontend.fields.table as engine_table
 import gateway.chat.fields.table as gateway_table
-from engine.config import FrontConfig
+from engine.config import AnswerConfig, FrontConfig
 from engine.frontend.request.errors import ApiError
 from engine.frontend.request.requests import ChatBody, parse_chat
 from gateway.chat.fields.table import FIELD_RULES, FieldRule
@@ -19,7 +19,7 @@ from gateway.chat.schema import ChatFields
 from gateway.errors import InvalidRequest
 from tests.gateway.chat.test_request import REFUSED
 
-CONFIG = FrontConfig(listen="unix:/nowhere", model_name="auto", max_choices=128)
+CONFIG = FrontConfig(listen="unix:/nowhere", model_name="auto", answers=AnswerConfig(max_choices=128))
 PARSER = ChatRequestParser()
 CHECKED = {
     path: rule

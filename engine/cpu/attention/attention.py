@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from engine.cpu.attention.softmax_tile import weights_of
-from engine.cpu.gemm.arithmetic import clear, copy, fetch, floats, integers, scale, together
-from engine.cpu.gemm.product_tiles import PRODUCTS, SCORES, WIDE, score_1, score_2, sum_1, sum_2, sum_4
-from engine.cpu.gemm.tiles import LANES
-from engine.cpu.jit.compiler import compiled
+import numpy as np
 
+from engine.cpu.attention.block_loops import scorer, summer
+from engine.cpu.attention.softmax_tile import weights_of
+from engine.cpu.gemm.arithmetic import clear, copy, fetch, floats, integers, scale, soften, view
+from engine.cpu.gemm.micro_kernel import WeightKind
+from engine.cpu.gemm.tiles import LANES
+from engine.cpu.jit.compiler import Compiled, compiled, inlined, inner
+from engine.cpu.jit.kernel import address_of, call_at, kernel
+from engine.cpu.jit.layout import GROUP, LAYER, MODEL, STEP
+
+_ONE, _NO_CAP = np.float32(1.0), np.float32(0.0)
 _BLOCKS_AHEAD = 4
 """Number of blocks by which keys are prefetched."""
-_MOST_ROWS, _WIDE_ROWS, _MOST_QUERIES = PRODUCTS.most_rows, WIDE.most_rows, SCORES.most_rows
-_NEAR_BLOCKS = 16
-"""Number of value blocks that fit the L1 cache beside their weights."""
 
 
 @compiled
@@ -39,70 +42,6 @@ def value_at(block, place, size, kv_bytes):
 
 
 @compiled
-def weigh(
-    weights, weight_stride, num_rows, pool, table, num_blocks, block_bytes, kv_bytes, block_size, out, size, ahead
-):
-    """Compute out[row] += Σ weights[row, i] * values[i] over the blocks listed in the table, int64, in order.
-
-    Block 0 lies at `pool` and others at multiples of `block_bytes`, each with values [block_size, size]. `block_size`
-    is even; in bfloat16 two values are interleaved in pairs. `size`, a multiple of LANES, is also the stride of `out`.
-    `ahead` is the address of block 0 of the numbers to prefetch meanwhile, or 0.
-    """
-    step, row_bytes, out_bytes = kv_bytes * size, 4 * weight_stride, 4 * size
-    numbers = integers(table, num_blocks)
-    # Values stay in the cache until all rows have used them.
-    for block in range(0, num_blocks, _NEAR_BLOCKS):
-        blocks, at = min(_NEAR_BLOCKS, num_blocks - block), table + 8 * block
-        if ahead != 0:
-            for index in range(block, block + blocks):
-                fetch(ahead + numbers[index] * block_bytes, kv_bytes * size * block_size)
-        row = 0
-        while row < num_rows:
-            count = together(num_rows - row, _MOST_ROWS)
-            rows, found = weights + row * row_bytes + 4 * block * block_size, out + row * out_bytes
-            column = 0
-            while column < size:
-                part, into = pool + 4 * column, found + 4 * column
-                left = size - column
-                width = 4 if count <= _WIDE_ROWS and left >= 4 * LANES else 2 if left >= 2 * LANES else 1
-                if width == 4:
-                    sum_4(
-                        kv_bytes, part, at, block_bytes, step, rows, row_bytes, block_size, into, out_bytes, count,
-                        blocks,
-                    )  # fmt: skip
-                elif width == 2:
-                    sum_2(
-                        kv_bytes, part, at, block_bytes, step, rows, row_bytes, block_size, into, out_bytes, count,
-                        blocks,
-                    )  # fmt: skip
-                else:
-                    sum_1(
-                        kv_bytes, part, at, block_bytes, step, rows, row_bytes, block_size, into, out_bytes, count,
-                        blocks,
-                    )  # fmt: skip
-                column += width * LANES
-            row += count
-
-
-@compiled
-def score(keys, step, vector, kv_bytes, queries, num_queries, size, out, out_stride):
-    """Compute out[query, key] = queries[query] · keys[key] of two vectors of LANES keys, `vector` bytes apart.
-
-    If `vector` is 0, only one vector is computed. Keys lie feature by feature, `step` bytes apart; in bfloat16 two
-    features are interleaved in pairs.
-    """
-    query = 0
-    while query < num_queries:
-        count = together(num_queries - query, _MOST_QUERIES)
-        of_queries, found = queries + 4 * query * size, out + 4 * query * out_stride
-        if vector != 0:
-            score_2(kv_bytes, keys, step, vector, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
-        else:
-            score_1(kv_bytes, keys, step, 0, of_queries, 4 * size, size, found, 4 * out_stride, count, 0)
-        query += count
-
-
-@compiled
 def _gather(model, step, room, token, count, kv_head):
     """Copy a group's queries of one KV head side by side, followed by zeros for their sums."""
     shared = model.num_heads // model.num_kv_heads
@@ -115,32 +54,121 @@ def _gather(model, step, room, token, count, kv_head):
 
 
 @compiled
-def _score(model, layer, table, first_block, num_slots, kv_head, queries, num_queries, scores):
-    """Compute scores [queries, slots] of a head's keys in blocks from the first on, two vectors of keys at a time."""
-    size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
-    step = kv_bytes * block_size
-    vectors_of_block = block_size // LANES
-    num_vectors = num_slots // LANES
-    num_blocks = num_slots // block_size
-    block_bytes = kv_bytes * size * block_size
-    fetched = 0
-    for vector in range(0, num_vectors, 2):
-        # Blocks lie anywhere in the pool, so the hardware cannot predict them: keys are prefetched some blocks ahead,
-        # and values while scores are computed.
-        while fetched * vectors_of_block < vector + 2 and fetched < num_blocks:
-            fetch(block_of(model, layer.values, table[first_block + fetched], kv_head), block_bytes)
-            if fetched + _BLOCKS_AHEAD < num_blocks:
-                ahead = table[first_block + fetched + _BLOCKS_AHEAD]
-                fetch(block_of(model, layer.keys, ahead, kv_head), block_bytes)
-            fetched += 1
-        block, place = first_block + vector // vectors_of_block, vector % vectors_of_block
-        keys = block_of(model, layer.keys, table[block], kv_head) + 4 * LANES * place
-        found = scores + 4 * LANES * vector
-        apart = 0
-        if vector + 1 < num_vectors:
-            block, place = first_block + (vector + 1) // vectors_of_block, (vector + 1) % vectors_of_block
-            apart = block_of(model, layer.keys, table[block], kv_head) + 4 * LANES * place - keys
-        score(keys, step, apart, kv_bytes, queries, num_queries, size, found, num_slots)
+def _first_seen(layer, position, block_size):
+    """Return the first block that a token sees."""
+    return max(0, position + 1 - layer.window) // block_size
+
+
+def _attention(kind: WeightKind) -> Compiled:
+    """Return attention over a pool of keys and values of a kind, for one KV head."""
+    score, weigh = scorer(kind), summer(kind)
+
+    @inner
+    def score_blocks(model, layer, table, first_block, num_slots, kv_head, queries, num_queries, scores):
+        """Compute scores [queries, slots] of a head's keys from a block on, two vectors of keys at a time."""
+        size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
+        step = kv_bytes * block_size
+        vectors_of_block = block_size // LANES
+        num_vectors = num_slots // LANES
+        num_blocks = num_slots // block_size
+        block_bytes = kv_bytes * size * block_size
+        fetched = 0
+        for vector in range(0, num_vectors, 2):
+            # Blocks lie anywhere in the pool, so the hardware cannot predict them: keys are prefetched some blocks
+            # ahead, and values while scores are computed.
+            while fetched * vectors_of_block < vector + 2 and fetched < num_blocks:
+                fetch(block_of(model, layer.values, table[first_block + fetched], kv_head), block_bytes)
+                if fetched + _BLOCKS_AHEAD < num_blocks:
+                    ahead = table[first_block + fetched + _BLOCKS_AHEAD]
+                    fetch(block_of(model, layer.keys, ahead, kv_head), block_bytes)
+                fetched += 1
+            block, place = first_block + vector // vectors_of_block, vector % vectors_of_block
+            keys = block_of(model, layer.keys, table[block], kv_head) + 4 * LANES * place
+            found = scores + 4 * LANES * vector
+            apart = 0
+            if vector + 1 < num_vectors:
+                block, place = first_block + (vector + 1) // vectors_of_block, (vector + 1) % vectors_of_block
+                apart = block_of(model, layer.keys, table[block], kv_head) + 4 * LANES * place - keys
+            score(keys, step, apart, queries, num_queries, size, found, num_slots)
+
+    @inlined
+    def attend_head(model_at, layer_at, step_at, scores, group_at, kv_head, ahead):
+        """Attend for one KV head; `ahead` is the pool of the keys to prefetch for the next head, or 0."""
+        model, layer = view(model_at, 1, MODEL)[0], view(layer_at, 1, LAYER)[0]
+        step, group = view(step_at, 1, STEP)[0], view(group_at, 1, GROUP)[0]
+        size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
+        shared = model.num_heads // model.num_kv_heads
+        token, count, row, place = group.first_token, group.num_tokens, group.row, group.place
+        positions = integers(step.positions + 8 * token, count)
+        tables = (step.window_tables if layer.is_windowed != 0 else step.tables) + 8 * row * step.table_width
+        table = integers(tables, step.table_width)
+        first_block = _first_seen(layer, positions[0], block_size)
+        num_blocks = positions[count - 1] // block_size + 1
+        base = first_block * block_size
+        num_slots = (num_blocks - first_block) * block_size
+        num_queries = count * shared
+        # Queries and their sums follow the scores.
+        queries = scores + 4 * num_queries * num_slots
+        sums = queries + 4 * num_queries * size
+        _gather(model, step, queries, token, count, kv_head)
+        score_blocks(model, layer, table, first_block, num_slots, kv_head, queries, num_queries, scores)
+        scale_of_scores = model.score_scale
+        if model.score_softcap > _NO_CAP:
+            soften(scores, num_queries * num_slots, scale_of_scores, model.score_softcap)
+            scale_of_scores = _ONE
+        shares = floats(queries, num_queries)  # reuses the queries' memory
+        for query in range(num_queries):
+            end = positions[query // shared] + 1
+            start, of_query = max(0, end - layer.window), scores + 4 * query * num_slots
+            shares[query] = weights_of(of_query, num_slots, start - base, end - base, scale_of_scores)
+        block_bytes = kv_bytes * model.num_kv_heads * size * block_size
+        values = block_of(model, layer.values, 0, kv_head)
+        if ahead != 0:
+            ahead = block_of(model, ahead, 0, kv_head + 1)
+        block, first, behind = first_block, 0, 0
+        while block < num_blocks:
+            # Blocks that the same tokens see are processed together.
+            while positions[first] // block_size < block:
+                first += 1
+            while behind < count and _first_seen(layer, positions[behind], block_size) <= block:
+                behind += 1
+            end = positions[first] // block_size + 1
+            if behind < count:
+                end = min(end, _first_seen(layer, positions[behind], block_size))
+            weigh(
+                scores + 4 * (block * block_size - base + first * shared * num_slots),
+                num_slots,
+                (behind - first) * shared,
+                values,
+                tables + 8 * block,
+                end - block,
+                block_bytes,
+                block_size,
+                sums + 4 * first * shared * size,
+                size,
+                ahead,
+            )
+            block = end
+        for query in range(num_queries):
+            target = (place + query // shared) * model.num_heads + kv_head * shared + query % shared
+            scale(sums + 4 * query * size, shares[query], step.attended + 4 * target * size, size)
+
+    return attend_head
+
+
+_attend_float32, _attend_bfloat16 = _attention("float32"), _attention("bfloat16")
+
+
+@kernel
+def attend_float32(model, layer, step, scores, group, kv_head, ahead):
+    """Attend over a pool in float32."""
+    _attend_float32(model, layer, step, scores, group, kv_head, ahead)
+
+
+@kernel
+def attend_bfloat16(model, layer, step, scores, group, kv_head, ahead):
+    """Attend over a pool in bfloat16."""
+    _attend_bfloat16(model, layer, step, scores, group, kv_head, ahead)
 
 
 @compiled
@@ -149,70 +177,12 @@ def attend(model, layer, step, scores, group, first_head, num_heads):
 
     A token's sums are the same as alone: over the blocks that it sees, in their order.
     """
+    records = address_of(model), address_of(layer), address_of(step)
     for head in range(first_head, first_head + num_heads):
         # Adjacent heads lie side by side, so the next one's keys are prefetched.
         ahead = layer.keys if head + 1 < first_head + num_heads else 0
-        _attend_head(model, layer, step, scores, group, head, ahead)
+        call_at(model.attention, (*records, scores, address_of(group), head, ahead))
 
 
-@compiled
-def _attend_head(model, layer, step, scores, group, kv_head, ahead):
-    """Attend for one KV head; `ahead` is the pool of the keys to prefetch for the next head, or 0."""
-    size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
-    shared = model.num_heads // model.num_kv_heads
-    token, count, row, place = group.first_token, group.num_tokens, group.row, group.place
-    positions = integers(step.positions + 8 * token, count)
-    table = integers(step.tables + 8 * row * step.table_width, step.table_width)
-    first_block = _first_seen(layer, positions[0], block_size)
-    num_blocks = positions[count - 1] // block_size + 1
-    base = first_block * block_size
-    num_slots = (num_blocks - first_block) * block_size
-    num_queries = count * shared
-    # Queries and their sums follow the scores.
-    queries = scores + 4 * num_queries * num_slots
-    sums = queries + 4 * num_queries * size
-    _gather(model, step, queries, token, count, kv_head)
-    _score(model, layer, table, first_block, num_slots, kv_head, queries, num_queries, scores)
-    shares = floats(queries, num_queries)  # reuses the queries' memory
-    for query in range(num_queries):
-        end = positions[query // shared] + 1
-        start, of_query = max(0, end - layer.window), scores + 4 * query * num_slots
-        shares[query] = weights_of(of_query, num_slots, start - base, end - base, model.score_scale)
-    block_bytes = kv_bytes * model.num_kv_heads * size * block_size
-    values = block_of(model, layer.values, 0, kv_head)
-    if ahead != 0:
-        ahead = block_of(model, ahead, 0, kv_head + 1)
-    block, first, behind = first_block, 0, 0
-    while block < num_blocks:
-        # Blocks that the same tokens see are processed together.
-        while positions[first] // block_size < block:
-            first += 1
-        while behind < count and _first_seen(layer, positions[behind], block_size) <= block:
-            behind += 1
-        end = positions[first] // block_size + 1
-        if behind < count:
-            end = min(end, _first_seen(layer, positions[behind], block_size))
-        weigh(
-            scores + 4 * (block * block_size - base + first * shared * num_slots),
-            num_slots,
-            (behind - first) * shared,
-            values,
-            step.tables + 8 * (row * step.table_width + block),
-            end - block,
-            block_bytes,
-            kv_bytes,
-            block_size,
-            sums + 4 * first * shared * size,
-            size,
-            ahead,
-        )
-        block = end
-    for query in range(num_queries):
-        target = (place + query // shared) * model.num_heads + kv_head * shared + query % shared
-        scale(sums + 4 * query * size, shares[query], step.attended + 4 * target * size, size)
-
-
-@compiled
-def _first_seen(layer, position, block_size):
-    """Return the first block that a token sees."""
-    return max(0, position + 1 - layer.window) // block_size
+ATTENTION = {4: attend_float32, 2: attend_bfloat16}
+"""Kernels of attention by the bytes of a number in the KV pool."""

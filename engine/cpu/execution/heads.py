@@ -16,6 +16,8 @@ from engine.cpu.gemm.records import RecordMemory
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit.layout import AHEAD_WORK
 from engine.cpu.jit.work_queue import CHUNK
+from engine.cpu.multi_step.further_step import follow_step
+from engine.cpu.multi_step.medusa import run_heads
 from engine.cpu.multi_step.step_record import MultiStepRecord
 from engine.cpu.step.prompt_mode import MAX_TOKENS
 from engine.models.prediction_heads import HeadPredictions, PredictionHeads, Seen
@@ -39,15 +41,15 @@ class CompiledHeads:
         self._memory = RecordMemory()
         weights, hidden_size = heads.weights, model.config.hidden_size
         width = weights.gate_up.shape[0] // 2
-        is_possible = model.has_head and hidden_size % CHUNK == 0 and width % LANES == 0
+        is_possible = model.has_embedding and hidden_size % CHUNK == 0 and width % LANES == 0
         self._max_tokens = MAX_TOKENS // max(2, self.num_heads) if is_possible else 0
         if is_possible:
             model.shape["ahead"] = (
                 self.num_heads,
                 self._memory.address(weights.hidden_norm),
                 self._memory.address(weights.token_norm),
-                self._memory.of_floats(_in_int8(weights.gate_up)),
-                self._memory.of_floats(_in_int8(weights.down)),
+                self._memory.projection(_in_int8(weights.gate_up)),
+                self._memory.projection(_in_int8(weights.down)),
                 self._memory.address(weights.skip),
                 self._memory.address(weights.norms),
             )
@@ -72,11 +74,12 @@ class CompiledHeads:
         model.glance = self
         step = model.step
         # Addresses that never change are set once.
+        step["heads"] = run_heads.address
+        model.rounds["follow"] = follow_step.address
         step["embedded"] = self._embedded.data_ptr()
         step["ahead_gated"] = self._gated.data_ptr()
         step["ahead_states"] = self._states.data_ptr()
         step["row_starts"] = self._starts.ctypes.data
-        step["embedding"] = model.decoder.embedding.data_ptr()
         step["chosen"] = self._chosen.ctypes.data
         step["taken"] = self._taken.ctypes.data
         step["said"] = self._said.ctypes.data
@@ -89,7 +92,7 @@ class CompiledHeads:
         if num_tokens > self._max_tokens or not model.runs_compiled(num_tokens):
             return self._heads.look_ahead(hidden, token_ids)
         embedded = self._embedded[:num_tokens]
-        torch.index_select(model.decoder.embedding, 0, token_ids, out=embedded)
+        model.decoder.embedding.into(token_ids, embedded)
         model.make_room()
         logits = torch.empty(num_tokens, self.num_heads, model.config.vocab_size)
         step = model.step

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from engine.cpu.gemm.arithmetic import copy, integers, normalise
+from engine.cpu.gemm.arithmetic import copy, integers, normalise, view
 from engine.cpu.gemm.matrix_unit import configure, release
 from engine.cpu.jit.compiler import compiled
 from engine.cpu.jit.counters import change, present_count, sleep, wait_for
 from engine.cpu.jit.intrinsics import fetch_add, futex_wake, load_acquire, relax
-from engine.cpu.jit.layout import GENERATION, IS_CLOSED, LAYERS_WORK, LOGITS_WORK, NUM_AWAKE, NUM_INSIDE
+from engine.cpu.jit.kernel import call_at, kernel
+from engine.cpu.jit.layout import (
+    GENERATION,
+    IS_CLOSED,
+    LAYER,
+    LAYERS_WORK,
+    LOGITS_WORK,
+    MODEL,
+    NUM_AWAKE,
+    NUM_INSIDE,
+    ROUNDS,
+    STEP,
+)
 from engine.cpu.jit.work_queue import PHASE_BYTES
-from engine.cpu.multi_step.further_step import another_round
-from engine.cpu.multi_step.medusa import look_along, run_ahead
 from engine.cpu.step.decoding import PHASES_PER_LAYER, logits_phase, run_layers
 
 
-@compiled
-def _part(model, layers, step, work_queue, thread):
+@kernel
+def part_of_work(model_at, layers_at, step_at, work_queue, thread):
     """Execute one thread's part of the work."""
+    model, step = view(model_at, 1, MODEL)[0], view(step_at, 1, STEP)[0]
+    layers = view(layers_at, step.first_layer + model.num_layers, LAYER)
     codes = step.codes + thread * step.codes_size
     if step.work == LAYERS_WORK:
         if step.unit != 0:
@@ -30,13 +42,13 @@ def _part(model, layers, step, work_queue, thread):
             copy(normed, step.hidden, step.num_sampled * model.hidden_size)
         if step.logits != 0:
             behind = work_queue + PHASE_BYTES * PHASES_PER_LAYER * model.num_layers
-            logits_phase(model.head, normed, step.num_sampled, step.logits, behind, codes)
+            logits_phase(model, normed, step.num_sampled, step.logits, behind, codes)
             if step.num_looking != 0:
-                look_along(model, step, normed, behind + PHASE_BYTES, thread)
+                call_at(step.heads, (model_at, step_at, normed, behind + PHASE_BYTES, thread))
     elif step.work == LOGITS_WORK:
-        logits_phase(model.head, step.hidden, step.num_tokens, step.logits, work_queue, codes)
+        logits_phase(model, step.hidden, step.num_tokens, step.logits, work_queue, codes)
     else:
-        run_ahead(model, step, work_queue, thread)
+        call_at(step.heads, (model_at, step_at, 0, work_queue, thread))
 
 
 @compiled
@@ -75,20 +87,26 @@ def send_home(control):
 
 
 @compiled
-def lead(models, layers, steps, rounds, work_queue, queue_size, control, num_helpers):
-    """Execute an open step and those that follow it, with all helpers; return when all is done and they have left."""
-    model, step = models[0], steps[0]
+def lead(part, model, layers, step, rounds, work_queue, queue_size, control, num_helpers):
+    """Execute an open step and those that follow it, with all helpers; return when all is done and they have left.
+
+    Arguments are the address of `part_of_work`, and of records.
+    """
     while True:
-        _part(model, layers, step, work_queue, 0)
+        call_at(part, (model, layers, step, work_queue, 0))
         fetch_add(control + GENERATION, 1)
         wait_for(control + NUM_INSIDE, 0, 0)
-        if step.work != LAYERS_WORK or step.num_looking == 0 or not another_round(model, step, rounds[0]):
+        done, further = view(step, 1, STEP)[0], view(rounds, 1, ROUNDS)[0]
+        if done.work != LAYERS_WORK or done.num_looking == 0 or further.num_left == 0:
+            return
+        call_at(further.follow, (model, step, rounds))
+        if further.goes_on == 0:
             return
         open_step(work_queue, queue_size, control, num_helpers)
 
 
 @compiled
-def help_out(models, layers, steps, work_queue, control, thread, seen, patience):
+def _help_out(part, model, layers, step, work_queue, control, thread, seen, patience):
     """Take part in steps as they open, until none has opened for a while; return the last generation seen."""
     waited = 0
     while waited < patience:
@@ -100,7 +118,7 @@ def help_out(models, layers, steps, work_queue, control, thread, seen, patience)
         fetch_add(control + NUM_INSIDE, 1)
         # The leader waits for threads inside: a step that is still open here stays valid until this thread leaves.
         if present_count(control + GENERATION) == generation:
-            _part(models[0], layers, steps[0], work_queue, thread)
+            call_at(part, (model, layers, step, work_queue, thread))
             waited = 0
         seen = generation
         change(control + NUM_INSIDE, -1)
@@ -108,15 +126,16 @@ def help_out(models, layers, steps, work_queue, control, thread, seen, patience)
 
 
 @compiled
-def serve(models, layers, steps, work_queue, control, thread, patience):
+def serve(part, model, layers, step, work_queue, control, thread, patience):
     """Run a helper: take part in steps, spin for more work for a while, and sleep until one opens.
 
-    The loop runs without the interpreter's lock, because acquiring it takes longer than the work.
+    The loop runs without the interpreter's lock, because acquiring it takes longer than the work. Arguments are the
+    address of `part_of_work`, and of records.
     """
     seen = 0
     while True:
         fetch_add(control + NUM_AWAKE, 1)
-        seen = help_out(models, layers, steps, work_queue, control, thread, seen, patience)
+        seen = _help_out(part, model, layers, step, work_queue, control, thread, seen, patience)
         fetch_add(control + NUM_AWAKE, -1)
         generation = present_count(control + GENERATION)
         if load_acquire(control + IS_CLOSED) != 0:

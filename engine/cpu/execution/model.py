@@ -11,6 +11,7 @@ import torch
 from engine.attention.base import ForwardContext, KVCache
 from engine.attention.torch_attention import TorchAttention
 from engine.attention.torch_kv_cache import HeadMajorKVCache
+from engine.cpu.attention.attention import ATTENTION
 from engine.cpu.execution.model_records import ModelRecords
 from engine.cpu.execution.prompt_rows import cut_evenly, has_prompts, split_rows
 from engine.cpu.execution.step_memory import TOGETHER, StepMemory
@@ -25,7 +26,6 @@ from engine.cpu.multi_step.medusa import AHEAD_PHASES
 from engine.cpu.step.decoding import PHASES_PER_LAYER
 from engine.cpu.step.prompt_mode import PromptWay
 from engine.models.decoder import Decoder
-from engine.models.raw_weights import RawWeights
 
 _FEW = 16
 """Number of tokens above which a sequence counts as a prompt; the matrix unit is faster from there on."""
@@ -55,19 +55,14 @@ class CompiledModel:
         self,
         decoder: Decoder,
         backend: TorchAttention,
-        weights: RawWeights,
         kv_dtype: torch.dtype = torch.float32,
-        *,
-        pairs_inputs: bool = False,
     ) -> None:
         """Build the records of the model, and make the backend's pools head-major in `kv_dtype`.
 
         Args:
-            decoder: Model in float32.
+            decoder: Model in float32, loaded with a packer of its weights.
             backend: Attention backend, whose pools are used.
-            weights: Unpacked weights of the projections.
             kv_dtype: float32 or bfloat16.
-            pairs_inputs: True to round inputs of products to bfloat16 where the weights are and the processor gains.
 
         Raises:
             NotCompilable: The model has a property that compiled steps do not support.
@@ -76,13 +71,15 @@ class CompiledModel:
         self.attention_specs = decoder.attention_specs
         self.decoder = decoder
         self._backend = backend
-        self._records = records = ModelRecords(decoder, weights)
-        if pairs_inputs:
-            records.pair_inputs()
+        self._records = records = ModelRecords(decoder)
         self.shape = records.model
-        self.has_head = self.config.traits.logit_softcap is None and self.shape["head"]["packed"][0] != 0
+        self.shape["attention"] = ATTENTION[kv_dtype.itemsize].address
         self.step = np.zeros(1, dtype=STEP)
         self.step["norm"] = records.norm
+        self.has_embedding = decoder.embedding.table.dtype in (torch.float32, torch.bfloat16)
+        """True if compiled code can read the embeddings, as heads within a step do."""
+        self.step["embedding"] = decoder.embedding.table.data_ptr()
+        self.step["embedding_bytes"] = decoder.embedding.table.itemsize
         self._fields = self.step.view(np.int64)
         self._memory = StepMemory(
             self.config, self.step, are_inputs_rounded=records.are_inputs_rounded, has_unit=records.has_unit
@@ -107,6 +104,11 @@ class CompiledModel:
         self.glance: HeadGlance | None = None
         """Heads that run within the call of a step whose tokens are all sampled; None: no heads."""
         backend.head_major = kv_dtype
+
+    @property
+    def products(self) -> dict[str, int]:
+        """Number of projections by the kind of their products."""
+        return self._records.products()
 
     def resize(self, num_threads: int) -> None:
         """Set the number of threads."""
@@ -166,7 +168,7 @@ class CompiledModel:
                 hidden.index_copy_(0, part.places, found)
             return hidden
         logits = None
-        if self.has_head and context.sampled is not None:
+        if context.sampled is not None:
             logits = torch.empty(num_found, self.config.vocab_size)
             self._told = hidden, logits
         self._forward_parts(token_ids, context, hidden, logits)
@@ -202,8 +204,12 @@ class CompiledModel:
     ) -> None:
         """Compute hidden states, and logits if requested, of tokens that are computed together."""
         num_tokens, num_positions = token_ids.shape[0], max(context.context_lens)
-        torch.index_select(self.decoder.embedding, 0, token_ids, out=self._memory.residual[:num_tokens])
-        rotations = self.decoder.rotary.at(context.positions, num_positions)
+        self.decoder.embedding.into(token_ids, self._memory.residual[:num_tokens])
+        tables = self.decoder.rotation_tables(num_positions)
+        rotations = tables[0].index_select(0, context.positions)
+        local_rotations = rotations if tables[1] is tables[0] else tables[1].index_select(0, context.positions)
+        window_slots = context.slot_mapping if context.window_slots is None else context.window_slots
+        window_tables = context.block_tables if context.window_tables is None else context.window_tables
         groups = self._groups.of(context)
         sampled_groups = groups
         sampled, num_sampled, num_looking, runs_heads, num_reached = self._every, num_tokens, 0, False, 0
@@ -227,12 +233,15 @@ class CompiledModel:
             context.slot_mapping.data_ptr(),
             context.block_tables.data_ptr(),
             context.block_tables.shape[1],
+            window_slots.data_ptr(),
+            window_tables.data_ptr(),
             groups.ctypes.data,
             groups.size,
             sampled_groups.ctypes.data,
             sampled_groups.size,
             self._heads_together(context.context_lens),
             rotations.data_ptr(),
+            local_rotations.data_ptr(),
             sampled.ctypes.data,
             num_sampled,
             hidden.data_ptr(),
@@ -246,15 +255,16 @@ class CompiledModel:
         """Return the logits, float32 [N, vocab], of hidden states [N, hidden]."""
         if self._told is not None and self._told[0] is hidden:
             return self._told[1]
-        if not (self.has_head and self.runs_compiled(hidden.shape[0]) and hidden.is_contiguous()):
-            return self.decoder.logits(hidden)
+        hidden = hidden.contiguous()
         logits = torch.empty(hidden.shape[0], self.config.vocab_size)
         self.make_room()
-        self.step["work"] = LOGITS_WORK
-        self.step["num_tokens"] = hidden.shape[0]
-        self.step["hidden"] = hidden.data_ptr()
-        self.step["logits"] = logits.data_ptr()
-        self.thread_pool.run()
+        for start in range(0, hidden.shape[0], TOGETHER):
+            part = hidden[start : start + TOGETHER]
+            self.step["work"] = LOGITS_WORK
+            self.step["num_tokens"] = part.shape[0]
+            self.step["hidden"] = part.data_ptr()
+            self.step["logits"] = logits[start:].data_ptr()
+            self.thread_pool.run()
         return logits
 
     def make_room(self) -> None:
@@ -275,5 +285,7 @@ class CompiledModel:
             layers = self._records.layers.reshape(-1, len(found))  # those for the matrix unit read the same pool
             layers["keys"] = [cache.keys.data_ptr() for cache in found]
             layers["values"] = [cache.values.data_ptr() for cache in found]
+            layers["is_windowed"] = [cache.is_windowed for cache in found]
             self.shape["block_size"] = block_size
-            self.shape["kv_bytes"] = found[0].keys.itemsize
+            kv_bytes = found[0].keys.itemsize
+            self.shape["kv_bytes"], self.shape["attention"] = kv_bytes, ATTENTION[kv_bytes].address

@@ -2,92 +2,111 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from engine.cpu.gemm import pair_tiles
-from engine.cpu.gemm.code_rows import CODE_GROUP
-from engine.cpu.gemm.code_weights import is_packable
-from engine.cpu.gemm.matrix_unit import is_permitted
+from engine.cpu.gemm.compiled_linear import CompiledLinear
 from engine.cpu.gemm.records import RecordMemory
 from engine.cpu.gemm.tiles import LANES
-from engine.cpu.jit.layout import AHEAD, LAYER, MODEL, PROJECTION
+from engine.cpu.jit.layout import ACTIVATIONS, AHEAD, EXPERT, LAYER, MODEL, PROJECTION
+from engine.cpu.step.experts import mix_experts
+from engine.models.config.config import ModelConfig
 from engine.models.decoder import Decoder, DecoderLayer
-from engine.models.layers import RMSNorm
-from engine.models.mlp import DenseMLP
-from engine.models.raw_weights import RawWeights
+from engine.models.experts import SparseMLP
+from engine.models.layers import HeadGroupNorm, RMSNorm
+from engine.models.mlp import MLP, DenseMLP
+from engine.models.raw_weights import RawWeight
+from engine.quantization.calibrated_linear import CalibratedLinear
 
-_PROJECTIONS = ("qkv", "output", "gate_up", "down")
-_HALF_BYTES = 2
-"""Size of a weight in bfloat16."""
+_NO_PROJECTION = (0,) * len(PROJECTION.fields or ())
+_UNLIMITED = np.iinfo(np.int64).max // 2
 
 
 class NotCompilable(ValueError):
     """A property of the model that compiled steps do not support; the message names it."""
 
 
+def check_compilable(config: ModelConfig) -> None:
+    """Raise NotCompilable for a model whose steps cannot run compiled; its config alone decides."""
+    sizes = {"hidden_size": config.hidden_size, "head_dim": config.head_dim}
+    experts = config.traits.experts
+    if experts is None or len(experts.layers) < config.num_layers:
+        sizes["intermediate_size"] = config.intermediate_size
+    if experts is not None:
+        sizes["size of an expert"] = experts.size
+        sizes["size of the shared expert"] = experts.shared_size or 0
+    for name, size in sizes.items():
+        if size % LANES:
+            raise NotCompilable(f"{name} is {size}, no multiple of {LANES}")
+    for is_there, reason in _unsupported(config):
+        if is_there:
+            raise NotCompilable(reason)
+
+
+def _unsupported(config: ModelConfig) -> list[tuple[bool, str]]:
+    """Return whether the config has each property that compiled steps do not compute, with the words for it."""
+    traits, experts = config.traits, config.traits.experts
+    return [
+        (traits.recurrent is not None, "some layers are recurrent"),
+        (traits.has_output_gate, "it gates what attention returns"),
+        (traits.has_sinks, "its attention has sinks"),
+        (traits.branch_scale is not None, "it scales what branches add"),
+        (traits.logit_divisor is not None, "it divides the logits"),
+        (bool(traits.unrotated_layers) and config.local_rope is not None, "its layers rotate in three ways"),
+        (experts is not None and experts.has_bias, "its router has a bias"),
+        (experts is not None and experts.gate_limit is not None, "its experts clamp their gates"),
+    ]
+
+
 class ModelRecords:
     """The MODEL and LAYER records of a decoder, and the memory whose addresses they hold."""
 
-    def __init__(self, decoder: Decoder, weights: RawWeights) -> None:
-        """Build the records.
-
-        Args:
-            decoder: Model in float32.
-            weights: Unpacked weights of the projections.
+    def __init__(self, decoder: Decoder) -> None:
+        """Build the records of a decoder in float32 whose projections were packed at the load.
 
         Raises:
             NotCompilable: The model has a property that compiled steps do not support.
         """
-        self._weights = weights
+        check_compilable(decoder.config)
+        self._config = decoder.config
         self._memory = RecordMemory()
-        self._has_dynamic = False
-        layers = [self._layer(layer) for layer in decoder.layers]
-        self.layers = np.array(layers, dtype=LAYER)
+        self._experts: list[npt.NDArray[Any]] = []
+        """Records of the experts of each layer that has any."""
+        self._linears: list[CompiledLinear] = []
+        self.layers = self._layers(decoder, on_unit=False)
         """Records of the layers, followed by those for the matrix unit where it is used."""
         self.model = np.array([self._shape(decoder)], dtype=MODEL)
         self.norm = self._norm_weight(decoder.norm)
         """Address of the last norm's weight."""
-        in_layers = any(self.layers[name]["code_kind"].any() for name in _PROJECTIONS)
-        self.are_inputs_rounded = in_layers or bool(self.model["head"]["code_kind"][0])
+        self.are_inputs_rounded = any(linear.rounds_inputs for linear in self._linears)
         """True if any projection rounds its inputs."""
         # The matrix unit would multiply integer weights as bfloat16 and leave inputs unrounded.
-        self.has_unit = is_permitted() and not self._has_dynamic
+        has_unit = any(linear.unit_record is not None for linear in self._linears)
+        self.has_unit = has_unit and not self.are_inputs_rounded
         if self.has_unit:
-            self.layers = np.concatenate([self.layers, self._on_unit(decoder)])
+            self.layers = np.concatenate([self.layers, self._layers(decoder, on_unit=True)])
 
-    def pair_inputs(self) -> None:
-        """Round the inputs of all weights in bfloat16 to bfloat16 as well, if the processor multiplies such pairs.
-
-        The matrix unit computes exact float32 at a higher rate, so its processors keep all inputs.
-        """
-        if not pair_tiles.IS_THERE or self.has_unit:
-            return
-        for name in _PROJECTIONS:
-            self.layers[name]["is_paired"] = self.layers[name]["weight_bytes"] == _HALF_BYTES
-        self.model["head"]["is_paired"] = self.model["head"]["weight_bytes"] == _HALF_BYTES
-
-    def _on_unit(self, decoder: Decoder) -> Any:
-        """Return the records of the layers with weights for the matrix unit."""
-        found = self.layers.copy()
-        for index, layer in enumerate(decoder.layers):
-            assert isinstance(layer.mlp, DenseMLP)
-            of_layer = {"qkv": layer.qkv, "output": layer.output, "gate_up": layer.mlp.gate_up, "down": layer.mlp.down}
-            for name, linear in of_layer.items():
-                retained = self._weights.of(linear)
-                assert retained is not None
-                found[name]["halves"][index] = self._memory.halves(retained, int(found[name]["packed"][index]))
+    def products(self) -> dict[str, int]:
+        """Return the number of projections by the kind of their products."""
+        found: dict[str, int] = {}
+        for linear in self._linears:
+            found[linear.kind] = found.get(linear.kind, 0) + 1
         return found
 
+    def _layers(self, decoder: Decoder, *, on_unit: bool) -> npt.NDArray[Any]:
+        """Return the records of all layers."""
+        found = []
+        for index, layer in enumerate(decoder.layers):
+            assert isinstance(layer, DecoderLayer)  # recurrent layers were refused by the config
+            found.append(self._layer(layer, index, on_unit=on_unit))
+        return np.array(found, dtype=LAYER)
+
     def _shape(self, decoder: Decoder) -> tuple[Any, ...]:
-        config = decoder.config
-        for name in ("hidden_size", "intermediate_size", "head_dim"):
-            size = getattr(config, name)
-            _check(size % LANES == 0, f"{name} is {size}, no multiple of {LANES}")
-        _check(decoder.local_rotary is None, "some layers rotate otherwise")
-        _check(config.traits.embedding_scale is None, "embeddings are scaled")
+        config, traits = decoder.config, decoder.config.traits
         return (
             config.hidden_size,
             config.intermediate_size,
@@ -97,56 +116,98 @@ class ModelRecords:
             config.head_dim,
             0,
             0,
-            self._head(decoder),
+            0,
+            mix_experts.address if traits.experts is not None else 0,
+            self._projection(decoder.head, on_unit=False),
             np.zeros(1, dtype=AHEAD)[0],
+            ACTIVATIONS[traits.activation],
             config.rms_norm_eps,
             decoder.attention_specs[0].scale,
+            traits.attention_softcap or 0.0,
+            traits.logit_softcap or 0.0,
+            decoder.embedding.scale,
         )
 
-    def _layer(self, layer: DecoderLayer) -> tuple[Any, ...]:
-        mlp = layer.mlp
-        _check(type(layer) is DecoderLayer, "its layers are fused")
-        _check(layer.attended_norm is None and layer.mlp_output_norm is None, "it norms what branches add")
-        _check(layer.spec.softcap is None, "it caps attention scores")
-        _check(isinstance(mlp, DenseMLP) and mlp.activation == "silu", "its MLP is no gated SiLU")
-        assert isinstance(mlp, DenseMLP)
-        _check(layer.qk_norm is None or isinstance(layer.qk_norm, RMSNorm), "it norms heads together")
-        window = layer.spec.sliding_window
+    def _layer(self, layer: DecoderLayer, index: int, *, on_unit: bool) -> tuple[Any, ...]:
+        window, traits = layer.spec.sliding_window, self._config.traits
+        mlp = _MLPFields() if not isinstance(layer.mlp, SparseMLP) else self._sparse(layer.mlp, on_unit=on_unit)
+        gate_up, down = self._dense(layer.mlp, on_unit=on_unit)
         return (
             self._norm_weight(layer.attention_norm),
-            self._projection(layer.qkv),
-            0 if layer.qk_norm is None else self._norm_weight(layer.qk_norm),
-            self._projection(layer.output),
+            self._projection(layer.qkv, on_unit=on_unit),
+            self._heads_norm(layer.qk_norm),
+            isinstance(layer.qk_norm, HeadGroupNorm),
+            self._projection(layer.output, on_unit=on_unit),
+            self._norm_weight(layer.attended_norm),
             self._norm_weight(layer.mlp_norm),
-            self._projection(mlp.gate_up),
-            self._projection(mlp.down),
+            gate_up,
+            down,
+            self._norm_weight(layer.mlp_output_norm),
+            mlp.router,
+            mlp.experts,
+            mlp.num_experts,
+            mlp.num_chosen,
+            mlp.has_shared_expert,
+            mlp.normalizes_shares,
+            mlp.widest_expert,
             0,
             0,
-            np.iinfo(np.int64).max // 2 if window is None else window,
+            _UNLIMITED if window is None else window,
+            0,
+            index in traits.unrotated_layers or (window is not None and self._config.local_rope is not None),
         )
 
-    def _projection(self, linear: object) -> tuple[int, ...]:
-        retained = self._weights.of(linear)
-        _check(retained is not None, "its weights are shared, no float32 or in groups of reordered inputs")
-        assert retained is not None
-        is_grouped = retained.weight.dtype == torch.uint8
-        _check(not is_grouped or is_packable(retained), f"its weights are in groups of no multiple of {CODE_GROUP}")
-        self._has_dynamic |= retained.rounds_inputs
-        return self._memory.projection(retained)
+    def _dense(self, mlp: MLP, *, on_unit: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        if not isinstance(mlp, DenseMLP):
+            return _NO_PROJECTION, _NO_PROJECTION
+        return self._projection(mlp.gate_up, on_unit=on_unit), self._projection(mlp.down, on_unit=on_unit)
 
-    def _head(self, decoder: Decoder) -> tuple[int, ...]:
-        """Return the record of the vocabulary projection; zeros if it cannot run compiled."""
-        try:
-            return self._projection(decoder.head)
-        except NotCompilable:
-            return (0,) * len(PROJECTION.fields or ())
+    def _sparse(self, mlp: SparseMLP, *, on_unit: bool) -> _MLPFields:
+        """Return the fields of a layer with experts; the shared expert is the last one."""
+        experts = [*mlp.experts, *([] if mlp.shared is None else [mlp.shared.expert])]
+        records = [
+            (self._projection(expert.gate_up, on_unit=on_unit), self._projection(expert.down, on_unit=on_unit))
+            for expert in experts
+        ]
+        array = np.array(records, dtype=EXPERT)
+        self._experts.append(array)
+        scores = mlp.router.weight if mlp.shared is None else torch.cat([mlp.router.weight, mlp.shared.gate])
+        return _MLPFields(
+            self._memory.projection(RawWeight(scores, None, None)),
+            array.ctypes.data,
+            len(mlp.experts),
+            mlp.router.num_chosen,
+            mlp.shared is not None,
+            mlp.router.is_normalized,
+            int(array["down"]["num_inputs"].max()),
+        )
 
-    def _norm_weight(self, norm: object) -> int:
-        _check(isinstance(norm, RMSNorm), "a layer has no norm before it")
-        assert isinstance(norm, RMSNorm)
-        return self._memory.address(norm.weight)
+    def _projection(self, linear: object, *, on_unit: bool) -> tuple[int, ...]:
+        if isinstance(linear, CalibratedLinear):
+            linear = linear.settled
+        if not isinstance(linear, CompiledLinear):
+            raise NotCompilable(f"a projection is a {type(linear).__name__}, whose weights are not packed")
+        if not on_unit:
+            self._linears.append(linear)
+        return linear.record if linear.unit_record is None or not on_unit else linear.unit_record
+
+    def _heads_norm(self, norm: RMSNorm | HeadGroupNorm | None) -> int:
+        if isinstance(norm, HeadGroupNorm):
+            return self._memory.address(torch.cat([norm.queries.weight, norm.keys.weight]))
+        return self._norm_weight(norm)
+
+    def _norm_weight(self, norm: RMSNorm | None) -> int:
+        return 0 if norm is None else self._memory.address(norm.weight)
 
 
-def _check(is_so: bool, otherwise: str) -> None:
-    if not is_so:
-        raise NotCompilable(otherwise)
+@dataclass(frozen=True, slots=True)
+class _MLPFields:
+    """Fields of a LAYER record that describe experts; a dense layer has none."""
+
+    router: tuple[int, ...] = _NO_PROJECTION
+    experts: int = 0
+    num_experts: int = 0
+    num_chosen: int = 0
+    has_shared_expert: bool = False
+    normalizes_shares: bool = False
+    widest_expert: int = 0

@@ -47,6 +47,8 @@ def cut_evenly(context: ForwardContext, most: int) -> Iterator[tuple[int, int, F
             query_starts=[0, *(np.minimum(starts[rows + 1], end) - first).tolist()],
             context_lens=(np.array(context.context_lens)[rows] - missing).tolist(),
             block_tables=context.block_tables[rows[0] : rows[-1] + 1],
+            window_slots=None if context.window_slots is None else context.window_slots[first:end],
+            window_tables=None if context.window_tables is None else context.window_tables[rows[0] : rows[-1] + 1],
             sampled=None if context.sampled is None else [at - first for at in context.sampled if first <= at < end],
         )
         yield first, end, part
@@ -78,7 +80,8 @@ def _part(context: ForwardContext, rows: list[int], *, has_prompts: bool) -> Par
     if context.sampled is not None:
         are_sampled = np.isin(tokens, context.sampled)
         places, sampled = np.searchsorted(context.sampled, tokens[are_sampled]), np.flatnonzero(are_sampled).tolist()
-    indices = torch.from_numpy(tokens)
+    indices, of_rows = torch.from_numpy(tokens), torch.tensor(rows)
+    slots, tables = context.window_slots, context.window_tables
     return Part(
         replace(
             context,
@@ -86,7 +89,9 @@ def _part(context: ForwardContext, rows: list[int], *, has_prompts: bool) -> Par
             slot_mapping=context.slot_mapping.index_select(0, indices),
             query_starts=[0, *ends.tolist()],
             context_lens=[context.context_lens[row] for row in rows],
-            block_tables=context.block_tables.index_select(0, torch.tensor(rows)),
+            block_tables=context.block_tables.index_select(0, of_rows),
+            window_slots=None if slots is None else slots.index_select(0, indices),
+            window_tables=None if tables is None else tables.index_select(0, of_rows),
             sampled=sampled,
         ),
         indices,

@@ -28,7 +28,10 @@ class StepMemory:
         """Allocate the buffers of tokens, and write their addresses into a STEP record."""
         self._config = config
         self._step = step
-        widest = max(config.hidden_size, config.intermediate_size, config.num_heads * config.head_dim)
+        experts = config.traits.experts
+        num_picks = 0 if experts is None else experts.num_chosen + (experts.shared_size is not None)
+        of_expert = 0 if experts is None else max(experts.size, experts.shared_size or 0)
+        widest = max(config.hidden_size, config.intermediate_size, of_expert, config.num_heads * config.head_dim)
         of_codes = -(-widest // CODE_GROUP) * GROUP_BYTES if are_inputs_rounded else 0
         of_codes = max(of_codes, PAIR_BYTES // 2 * widest)
         # The matrix unit reads and writes whole tiles.
@@ -40,9 +43,17 @@ class StepMemory:
             "sampled_residual": config.hidden_size,
             "qkv": attended_size + 2 * config.num_kv_heads * config.head_dim,
             "attended": attended_size,
-            "gated": config.intermediate_size,
+            "gated": max(config.intermediate_size, num_picks * of_expert),
+            "branch": config.hidden_size,
+            "shares": num_picks,
+            "expert_outputs": num_picks * config.hidden_size,
         }
         self._of_tokens = {name: torch.empty(self._num_rows, width) for name, width in widths.items()}
+        self._chosen_experts = torch.zeros(self._num_rows, num_picks, dtype=torch.int64)
+        step["chosen_experts"] = self._chosen_experts.data_ptr()
+        # The first place of each expert and the end, then the picks, and a copy of the choices.
+        num_experts = 0 if experts is None else experts.num_experts + 1
+        self._expert_rows_size = num_experts + 1 + 2 * TOGETHER * num_picks if num_picks else 0
         self._of_threads: tuple[torch.Tensor, ...] = ()
         self._num_threads = self._scratch_size = 0
         for name, buffer in self._of_tokens.items():
@@ -66,8 +77,12 @@ class StepMemory:
         scratch = torch.empty(num_threads, self._scratch_size)
         normed = torch.empty(num_threads, TOGETHER * config.hidden_size)
         codes = torch.empty(num_threads, self._codes_size, dtype=torch.uint8)
-        self._of_threads = scratch, normed, codes
+        rows = torch.empty(num_threads, self._expert_rows_size, dtype=torch.int64)
+        inputs = torch.empty(num_threads, self._num_rows * config.hidden_size if self._expert_rows_size else 0)
+        self._of_threads = scratch, normed, codes, rows, inputs
         step = self._step
         step["scratch"], step["scratch_size"] = scratch.data_ptr(), self._scratch_size
         step["normed"] = normed.data_ptr()
+        step["expert_rows"], step["expert_rows_size"] = rows.data_ptr(), self._expert_rows_size
+        step["expert_inputs"] = inputs.data_ptr()
         step["codes"], step["codes_size"] = codes.data_ptr(), self._codes_size

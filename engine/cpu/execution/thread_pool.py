@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.cpu.execution.joint_work import lead, open_step, send_home, serve
+from engine.cpu.execution.joint_work import lead, open_step, part_of_work, send_home, serve
+from engine.cpu.jit.compiler import compile_for_integers
 from engine.cpu.jit.intrinsics import HAS_FUTEX
-from engine.cpu.jit.layout import CONTROL_BYTES, LAYER, LINE, MODEL, ROUNDS, STEP
+from engine.cpu.jit.layout import CONTROL_BYTES, LINE
 
 logger = logging.getLogger(__name__)
 
@@ -28,10 +29,12 @@ class ThreadPool:
         self, models: Records, layers: Records, steps: Records, rounds: Records, work_queue: npt.NDArray[np.int64]
     ) -> None:
         """Create a pool without helpers for arrays of layout's records, which must not move, and phase counters."""
-        self._work = (models, layers, steps)
-        self._rounds = rounds
-        self._work_queue = work_queue
         self._control = aligned_integers(CONTROL_BYTES // 8)
+        self._records = (models, layers, steps, rounds, work_queue, self._control)
+        """Memory that the addresses lead to."""
+        self._work = (part_of_work.address, models.ctypes.data, layers.ctypes.data, steps.ctypes.data)
+        self._rounds = rounds.ctypes.data
+        self._work_queue = work_queue
         self._addresses = (work_queue.ctypes.data, self._control.ctypes.data)
         self._num_helpers = self._num_started = 0
         self._is_closed = False
@@ -72,24 +75,20 @@ class ThreadPool:
     def _start(self) -> None:
         """Start one more helper."""
         self._num_started += 1
-        arguments = (self._work, self._work_queue, self._control, self._num_started)
+        arguments = (self._records, self._work, *self._addresses, self._num_started)
         threading.Thread(target=_help, args=arguments, name="compiled-step", daemon=True).start()
 
 
 def prepare() -> None:
-    """Compile everything, or read it from the cache; takes seconds the first time on a machine."""
-    nothing = np.zeros(1, dtype=MODEL), np.zeros(0, dtype=LAYER), np.zeros(1, dtype=STEP)
-    work_queue, control = aligned_integers(LINE // 8), aligned_integers(CONTROL_BYTES // 8)
-    at, rounds = control.ctypes.data, np.zeros(1, dtype=ROUNDS)
-    open_step(work_queue.ctypes.data, work_queue.size, at, 0)
-    lead(*nothing, rounds, work_queue.ctypes.data, work_queue.size, at, 0)
-    send_home(at)
-    _help(nothing, work_queue, control, 1)
+    """Compile what every step needs, or read it from the cache; takes seconds the first time on a machine."""
+    for function in (open_step, lead, send_home, serve):
+        compile_for_integers(function)
+    _ = part_of_work.address
 
 
-def _help(work: tuple[Records, Records, Records], work_queue: Records, control: Records, thread: int) -> None:
-    """Run a helper's thread; its arguments keep all shared memory alive."""
-    serve(*work, work_queue.ctypes.data, control.ctypes.data, thread, _PATIENCE)
+def _help(records: tuple[Records, ...], work: tuple[int, ...], work_queue: int, control: int, thread: int) -> None:
+    """Run a helper's thread; `records` keeps all shared memory alive."""
+    serve(*work, work_queue, control, thread, _PATIENCE)
 
 
 def aligned_integers(count: int) -> npt.NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Arithmetic of a decoder on memory by address: products, norms, rotations, gates."""
+"""Arithmetic of a decoder on memory by address: norms, gates, copies."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import math
 import numpy as np
 from numba import carray
 
-from engine.cpu.gemm.product_tiles import PRODUCTS, WIDE, product_1, product_2, product_4, product_part
-from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit import exponential
 from engine.cpu.jit.compiler import compiled, compiled_exactly
 from engine.cpu.jit.intrinsics import (
@@ -25,7 +23,12 @@ _LOWEST, _HIGHEST = np.float32(exponential.LOWEST), np.float32(exponential.HIGHE
 _TERMS = tuple(np.float32(term) for term in exponential.TERMS)
 _ONE = np.float32(1.0)
 _HALF = np.float32(0.5)
-_MOST_ROWS, _WIDE_ROWS = PRODUCTS.most_rows, WIDE.most_rows
+_GELU_LINEAR = np.float32(2.0 * math.sqrt(2.0 / math.pi))
+_GELU_CUBIC = np.float32(2.0 * math.sqrt(2.0 / math.pi) * 0.044715)
+_TANH_3, _TANH_5 = np.float32(-1.0 / 3.0), np.float32(2.0 / 15.0)
+_TANH_7, _TANH_9 = np.float32(-17.0 / 315.0), np.float32(62.0 / 2835.0)
+_TANH_NEAR = np.float32(0.0625)
+"""Square of the largest number whose hyperbolic tangent is computed by its series."""
 
 
 @compiled
@@ -75,36 +78,6 @@ def together(num_rows, most_rows):
 
 
 @compiled
-def multiply(packed, weight_bytes, first, num_outputs, inputs, num_rows, size, out, out_stride):
-    """Compute out[row, output] = inputs[row] · weights[first + output].
-
-    Inputs are [rows, size], and weights are packed by `records.packed`. `weight_bytes` is 4 for float32, 2 for
-    bfloat16, 1 for int8. `first` is a multiple of LANES. `size`, an even number, is also the inputs' stride.
-    """
-    of_outputs, step, vector = packed + weight_bytes * first * size, LANES * weight_bytes, LANES * weight_bytes * size
-    row_bytes, stride = 4 * size, 4 * out_stride
-    output = 0
-    while output < num_outputs:
-        left = num_outputs - output
-        width = 4 if num_rows <= _WIDE_ROWS and left >= 4 * LANES else 2 if left >= 2 * LANES else 1
-        row = 0
-        while row < num_rows:
-            count = together(num_rows - row, _MOST_ROWS)
-            rows, found = inputs + row * row_bytes, out + 4 * (row * out_stride + output)
-            if width == 4:
-                product_4(weight_bytes, of_outputs, step, vector, rows, row_bytes, size, found, stride, count, 0)
-            elif width == 2:
-                product_2(weight_bytes, of_outputs, step, vector, rows, row_bytes, size, found, stride, count, 0)
-            elif left >= LANES:
-                product_1(weight_bytes, of_outputs, step, 0, rows, row_bytes, size, found, stride, count, 0)
-            else:
-                product_part(weight_bytes, of_outputs, step, 0, rows, row_bytes, size, found, stride, count, left)
-            row += count
-        of_outputs += weight_bytes * width * LANES * size
-        output += width * LANES
-
-
-@compiled
 def normalise(inputs, weights, out, num_rows, size, epsilon):
     """Compute out = inputs / sqrt(mean(inputs²) + epsilon) * weights for each row of [rows, size]; also in place."""
     scale = floats(weights, size)
@@ -144,6 +117,44 @@ def gate(gates, ups, out, size):
 
 
 @compiled
+def gate_gelu(gates, ups, out, size):
+    """Compute out = gelu(gates) * ups, where gelu is the approximation by tanh: x / (1 + e^(-2u))."""
+    gate_values, up_values, target = floats(gates, size), floats(ups, size), floats(out, size)
+    for i in range(size):
+        x = gate_values[i]
+        u = x * (_GELU_LINEAR + _GELU_CUBIC * x * x)
+        target[i] = x / (_ONE + exp(-u)) * up_values[i]
+
+
+@compiled
+def soften(values, size, factor, limit):
+    """Replace each value v by limit * tanh(v * factor / limit)."""
+    target = floats(values, size)
+    for i in range(size):
+        x = target[i] * factor / limit
+        square = x * x
+        near = x + x * square * (_TANH_3 + square * (_TANH_5 + square * (_TANH_7 + square * _TANH_9)))
+        # The power loses the digits of small numbers, for which the series is exact.
+        far = _ONE - np.float32(2.0) / (exp(np.float32(2.0) * x) + _ONE)
+        found = near if square < _TANH_NEAR else far
+        target[i] = limit * (found if x == x else x)
+
+
+@compiled
+def embed(table, num_bytes, token, factor, out, size):
+    """Write a token's row of a table, float32 or bfloat16, times a factor."""
+    target, at = floats(out, size), table + num_bytes * token * size
+    if num_bytes == 2:
+        bits = halves(at, size)
+        for i in range(size):
+            target[i] = float_of_bits(np.int32(np.uint32(bits[i]) << np.uint32(16))) * factor
+    else:
+        numbers = floats(at, size)
+        for i in range(size):
+            target[i] = numbers[i] * factor
+
+
+@compiled
 def add(total, added, size):
     """Add `added` to `total`."""
     target, source = floats(total, size), floats(added, size)
@@ -157,6 +168,14 @@ def add_scaled(total, scales, added, size):
     target, factors, source = floats(total, size), floats(scales, size), floats(added, size)
     for i in range(size):
         target[i] += factors[i] * source[i]
+
+
+@compiled
+def add_times(total, factor, added, size):
+    """Add factor * added to `total`."""
+    target, source = floats(total, size), floats(added, size)
+    for i in range(size):
+        target[i] += factor * source[i]
 
 
 @compiled

@@ -1,15 +1,14 @@
 """Integer tiles: int8 codes of activations times 8-bit or 4-bit codes of weights, summed group by group.
 
-An instruction adds four products to a 32-bit sum (VNNI). Processors without it multiply the codes as float32: the sums
-of a group stay below 2²⁴, so both are exact and every processor computes the same numbers. A group's sum becomes
-float32 times the scales of its activations and weights, and groups are added in order. Results thus depend neither on
-other rows nor on the number of threads.
+An instruction adds four products to a 32-bit sum (VNNI). Processors without it multiply pairs of 16-bit numbers. Both
+are exact, so every processor computes the same numbers. A group's sum becomes float32 times the scales of its
+activations and weights, and groups are added in order. Results thus depend neither on other rows nor on the number of
+threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import llvmlite.binding
@@ -17,17 +16,19 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
+from engine.cpu.gemm.arithmetic import together
 from engine.cpu.gemm.code_rows import CODE_GROUP, CODES_AT, GROUP_BYTES, START_AT, SUM_AT
 from engine.cpu.gemm.micro_kernel import MicroKernel, Registers
 from engine.cpu.gemm.tiles import LANES
+from engine.cpu.jit.compiler import Compiled, inner
 from engine.cpu.jit.intrinsics import intrinsic
 
 TOGETHER = 4
 """Number of adjacent inputs of one output whose codes make a 32-bit word."""
 _WORDS = CODE_GROUP // TOGETHER
-CODES = Registers(num_sums=1, most_rows=6 if LANES > 8 else 3)
-"""Registers of tiles of two vectors of outputs: each output has an integer sum and a float32 sum."""
 _LOW_HALF_BYTES = 0x0F0F0F0F
+_EVEN = 0x00FF00FF
+"""Mask of the even bytes of a word, as two numbers of 16 bits."""
 _AS_WRITTEN = ("nsz",)
 """Flags of operations that Numba must not reorder, which it does without any flags."""
 
@@ -51,7 +52,7 @@ class CodeKind(NamedTuple):
     def name(self) -> str:
         """Short name for logs and metrics, with the arithmetic of this processor."""
         weights = f"int{self.bits} in groups" if self.has_scales else f"int{self.bits}"
-        return f"{weights} times int8" + ("" if HAS_DOT_PRODUCT else " in float32")
+        return f"{weights} times int8" + ("" if HAS_DOT_PRODUCT else " in 16-bit pairs")
 
 
 CODE_KINDS = {
@@ -61,7 +62,7 @@ CODE_KINDS = {
     4: CodeKind(4, has_scales=True, has_minima=False),
     5: CodeKind(4, has_scales=True, has_minima=True),
 }
-"""Kinds by their number in a PROJECTION record."""
+"""Kinds by their number."""
 
 
 def _has_dot_product() -> bool:
@@ -73,15 +74,30 @@ HAS_DOT_PRODUCT = _has_dot_product()
 """True if this processor has the instruction."""
 
 
+def _pair_product() -> str:
+    """Return LLVM's name of the instruction that adds two products of 16 bits; empty if there is none."""
+    features = llvmlite.binding.get_host_cpu_features()
+    if LANES == 16:
+        return "llvm.x86.avx512.pmaddw.d.512" if features.get("avx512bw") else ""
+    return "llvm.x86.avx2.pmadd.wd" if features.get("avx2") else ""
+
+
+_PAIR_PRODUCT = _pair_product()
+
+
+def code_registers(*, has_dot_product: bool = HAS_DOT_PRODUCT) -> Registers:
+    """Return the registers of tiles of two vectors of outputs: each output has an integer sum and a float32 sum."""
+    return Registers(num_sums=1, most_rows=2 if not has_dot_product else 6 if LANES > 8 else 3)
+
+
 def code_tile(
-    num_vectors: int, *, is_cut: bool = False, has_dot_product: bool = HAS_DOT_PRODUCT
+    kind: CodeKind, num_vectors: int, *, is_cut: bool = False, has_dot_product: bool = HAS_DOT_PRODUCT
 ) -> Callable[..., None]:
     """Return an intrinsic for tiles of `num_vectors` vectors of outputs; `is_cut` allows a partial last vector."""
 
     @intrinsic
     def tile(
         typing_context: Any,
-        kind: Any,
         weights: Any,
         scales: Any,
         minima: Any,
@@ -97,16 +113,17 @@ def code_tile(
         """Compute products of codes, by addresses.
 
         Weights, group scales, minima (`code_weights`) and output scales, float32, begin at the first vector of
-        outputs. Rows come from `round_to_codes`, at most `CODES.most_rows`. All outputs of the vectors are written, or
-        of a cut tile the first `num_outputs`.
+        outputs. Rows come from `round_to_codes`, at most as many as the registers allow. All outputs of the vectors are
+        written, or of a cut tile the first `num_outputs`.
         """
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            kernel = _CodeTile(builder, num_vectors, CODES, is_cut=is_cut)
-            kernel.build_kinds(_Factors if has_dot_product else _FloatFactors, *arguments)
+            registers = code_registers(has_dot_product=has_dot_product)
+            kernel = _CodeTile(builder, num_vectors, registers, is_cut=is_cut)
+            kernel.build_kind(kind, _Factors if has_dot_product else _PairFactors, *arguments)
             return context.get_dummy_value()
 
-        return types.void(*(types.intp,) * 12), generate
+        return types.void(*(types.intp,) * 11), generate
 
     found: Callable[..., None] = tile
     return found
@@ -150,50 +167,51 @@ class _Factors(MicroKernel):
         return [builder.and_(half, mask) for both in loaded for half in (both, builder.lshr(both, shift))]
 
 
-class _FloatFactors(_Factors):
-    """Emitter of the same products in float32, which is exact."""
-
-    def start(self, block: Any) -> Any:
-        """Return a row's start in every lane."""
-        address = self._builder.add(block, ir.Constant(block.type, START_AT))
-        return self._broadcast(self._builder.sitofp(self._load(address, ir.IntType(32)), ir.FloatType()))
-
-    def nothing(self) -> Any:
-        """Return a sum of no products."""
-        return self._zero()
+class _PairFactors(_Factors):
+    """Emitter of the same products in pairs of 16 bits, for processors without the instruction."""
 
     def accumulate(self, total: Any, block: Any, word: int, weight: Any) -> Any:
         """Return the total with four products of a row's codes and a vector of weights added."""
         builder = self._builder
-        for byte in range(TOGETHER):
-            address = builder.add(block, ir.Constant(block.type, CODES_AT + TOGETHER * word + byte))
-            code = builder.load(builder.inttoptr(address, ir.IntType(8).as_pointer()), align=1)
-            of_row = self._broadcast(builder.sitofp(code, ir.FloatType()))
-            shifted = builder.lshr(weight, ir.Constant(self._words, [8 * byte] * LANES))
-            of_weight = builder.uitofp(builder.and_(shifted, ir.Constant(self._words, [255] * LANES)), self._vector)
-            total = self._fma(of_row, of_weight, total)
+        address = builder.add(block, ir.Constant(block.type, CODES_AT + TOGETHER * word))
+        codes = self._spread(self._load(address, ir.IntType(32)), self._words)
+        mask, shifted = self._all_words(_EVEN), builder.lshr(weight, self._all_words(8))
+        even = self._in_halves("ashr", self._in_halves("shl", codes, 8), 8), builder.and_(weight, mask)
+        odd = self._in_halves("ashr", codes, 8), builder.and_(shifted, mask)
+        for of_row, of_weight in (even, odd):
+            total = builder.add(total, self._products(of_row, of_weight))
         return total
 
-    def sum_of(self, total: Any) -> Any:
-        """Return the total."""
-        return total
+    def _in_halves(self, operation: str, words: Any, count: int) -> Any:
+        """Return words whose two 16-bit numbers are shifted each."""
+        builder, halves = self._builder, ir.VectorType(ir.IntType(16), 2 * LANES)
+        shifted = getattr(builder, operation)(builder.bitcast(words, halves), ir.Constant(halves, [count] * 2 * LANES))
+        return builder.bitcast(shifted, self._words)
+
+    def _products(self, one: Any, other: Any) -> Any:
+        """Return the sum of the two products of 16-bit numbers in each lane."""
+        builder = self._builder
+        if _PAIR_PRODUCT:
+            halves = ir.VectorType(ir.IntType(16), 2 * LANES)
+            function = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(self._words, [halves] * 2), _PAIR_PRODUCT
+            )
+            return builder.call(function, [builder.bitcast(words, halves) for words in (one, other)])
+        half = self._all_words(16)
+        low = builder.mul(*(builder.ashr(builder.shl(words, half), half) for words in (one, other)))
+        return builder.add(low, builder.mul(*(builder.ashr(words, half) for words in (one, other))))
+
+    def _all_words(self, number: int) -> Any:
+        return ir.Constant(self._words, [number] * LANES)
 
 
 class _CodeTile(MicroKernel):
-    """Generator of the loop over groups, for each kind of weights and number of rows."""
+    """Generator of the loop over groups, for each number of rows."""
 
-    def build_kinds(self, factors_of: type[_Factors], kind: Any, *arguments: Any) -> None:
-        """Emit the code of each kind."""
-        factors = factors_of(self._builder, self._num_vectors, self._registers)
-        cases: dict[int, Callable[[], None]] = {
-            number: partial(self._build_kind, factors, one, *arguments) for number, one in CODE_KINDS.items()
-        }
-        self.choose(kind, cases)
-
-    def _build_kind(
+    def build_kind(
         self,
-        factors: _Factors,
         kind: CodeKind,
+        factors_of: type[_Factors],
         weights: Any,
         scales: Any,
         minima: Any,
@@ -207,6 +225,7 @@ class _CodeTile(MicroKernel):
         num_outputs: Any,
     ) -> None:
         """Emit the code of one kind for each number of rows."""
+        factors = factors_of(self._builder, self._num_vectors, self._registers)
         builder, integer = self._builder, num_groups.type
         code_bytes = LANES * CODE_GROUP * kind.bits // 8
         width = ir.Constant(integer, 4 * LANES)
@@ -273,4 +292,32 @@ class _CodeTile(MicroKernel):
         return self._builder.fpext(loaded, self._vector)
 
 
-codes_2, codes_part = code_tile(2), code_tile(1, is_cut=True)
+def code_multiplier(kind: CodeKind, *, has_dot_product: bool = HAS_DOT_PRODUCT) -> Compiled:
+    """Return the loops over tiles of weights of a kind."""
+    tile_2 = code_tile(kind, 2, has_dot_product=has_dot_product)
+    tile_part = code_tile(kind, 1, is_cut=True, has_dot_product=has_dot_product)
+    most_rows, group_bytes = code_registers(has_dot_product=has_dot_product).most_rows, CODE_GROUP * kind.bits // 8
+
+    @inner
+    def multiply(projection, first, num_outputs, rows, num_rows, out, out_stride):
+        """Compute out[row, output] = rows[row] · weights[first + output] of rows of codes."""
+        num_groups = projection.num_inputs // CODE_GROUP
+        row_bytes, stride, output = num_groups * GROUP_BYTES, 4 * out_stride, 0
+        while output < num_outputs:
+            at, left, row = first + output, num_outputs - output, 0
+            codes, of_groups = projection.packed + at * num_groups * group_bytes, 2 * at * num_groups
+            scales, minima = projection.group_scales + of_groups, projection.group_minima + of_groups
+            of_outputs = projection.scales + 4 * at
+            while row < num_rows:
+                count = together(num_rows - row, most_rows)
+                of_rows, found = rows + row * row_bytes, out + 4 * (row * out_stride + output)
+                if left >= 2 * LANES:
+                    tile_2(codes, scales, minima, of_outputs, of_rows, row_bytes, num_groups, found, stride, count, 0)
+                else:
+                    tile_part(
+                        codes, scales, minima, of_outputs, of_rows, row_bytes, num_groups, found, stride, count, left
+                    )
+                row += count
+            output += 2 * LANES if left >= 2 * LANES else LANES
+
+    return multiply

@@ -15,7 +15,7 @@ from llvmlite import ir
 from engine.cpu.gemm.tiles import FLOAT_BYTES, LANES, Tile
 from engine.cpu.jit.intrinsics import emit_prefetch
 
-_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
+WEIGHT_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 WeightKind = Literal["float32", "bfloat16", "int8"]
 _BYTES_AHEAD = 1024
 """Distance in bytes by which weights are prefetched: products of that many last about as long as a read from memory."""
@@ -161,12 +161,6 @@ class MicroKernel(Tile):
 
         most = self._registers.most_rows
         self.choose(num_rows, {count: partial(build_rows, count) for count in range(1, most + 1)})
-
-    def build_each_kind(
-        self, weight_bytes: Any, kinds: Sequence[WeightKind], build: Callable[[WeightKind], None]
-    ) -> None:
-        """Emit the code of each kind of weights, and the choice among them by a weight's size in bytes."""
-        self.choose(weight_bytes, {_BYTES[kind]: partial(build, kind) for kind in kinds})
 
     def choose(self, number: Any, cases: dict[int, Callable[[], None]]) -> None:
         """Emit the code of each case, and the choice among them; another number counts as the last case."""

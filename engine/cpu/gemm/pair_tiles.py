@@ -144,12 +144,18 @@ def round_to_pairs(row, size, out):
 
 
 @compiled
-def multiply_pairs(packed, first, num_outputs, rows, num_rows, size, out, out_stride):
-    """Compute out[row, output] = rows[row] · weights[first + output].
+def multiply_pairs(projection, first, num_outputs, rows, num_rows, out, out_stride):
+    """Compute out[row, output] = rows[row] · weights[first + output]; `first` is a multiple of LANES.
 
-    Rows are bfloat16 [rows, size], and weights are packed by `records.packed`. `first` is a multiple of LANES.
+    Rows are bfloat16 [rows, size].
     """
-    weights, vector, row_bytes, stride = packed + 2 * first * size, 2 * LANES * size, 2 * size, 4 * out_stride
+    size = projection.num_inputs
+    weights, vector, row_bytes, stride = (
+        projection.packed + 2 * first * size,
+        2 * LANES * size,
+        2 * size,
+        4 * out_stride,
+    )
     output = 0
     while output < num_outputs:
         left = num_outputs - output

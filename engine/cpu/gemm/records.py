@@ -1,20 +1,50 @@
-"""Memory that compiled code reads by address."""
+"""Memory that compiled code reads by address: packed weights of projections, and their records."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
-from engine.cpu.gemm.code_weights import is_packable, pack_codes
-from engine.cpu.gemm.matrix_unit import TILE_INPUTS
+from engine.cpu.gemm import pair_tiles
+from engine.cpu.gemm.code_weights import can_regroup, is_packable, pack_codes, regrouped
+from engine.cpu.gemm.compiled_linear import CompiledLinear
+from engine.cpu.gemm.matrix_unit import TILE_INPUTS, is_permitted
+from engine.cpu.gemm.packed_weight import PackedWeight, num_vectors, pack_into
+from engine.cpu.gemm.products import BFLOAT16, CODES, FLOAT32, INT8, ON_UNIT, PAIRS, Product
 from engine.cpu.gemm.tiles import LANES
 from engine.huge_pages import HugePages
 from engine.models.raw_weights import RawWeight
 
 
-class RecordMemory:
-    """Owner of all memory whose addresses records hold."""
+class ProjectionRecord(NamedTuple):
+    """Fields of a PROJECTION record."""
 
-    def __init__(self) -> None:
+    packed: int
+    scales: int
+    group_scales: int
+    group_minima: int
+    bias: int
+    num_inputs: int
+    num_outputs: int
+    product: int
+    preparation: int
+    row_bytes: int
+
+
+class RecordMemory:
+    """Owner of all memory whose addresses records hold; it packs the weights of a model's projections."""
+
+    def __init__(self, *, rounds_inputs: bool = True, pairs_inputs: bool = False) -> None:
+        """Create the memory.
+
+        Args:
+            rounds_inputs: True to round inputs to int8 where weights are codes; otherwise those become float32.
+            pairs_inputs: True to round inputs to bfloat16 where weights are, if the processor gains by it.
+        """
+        self._rounds_inputs = rounds_inputs
+        # The matrix unit computes exact float32 at a higher rate than pairs, so its processors keep all inputs.
+        self._pairs_inputs = pairs_inputs and pair_tiles.IS_THERE and not is_permitted()
         self._retained: list[torch.Tensor] = []
         self._pages = HugePages()
 
@@ -24,59 +54,62 @@ class RecordMemory:
         self._retained.append(tensor)
         return tensor.data_ptr()
 
-    def projection(self, retained: RawWeight) -> tuple[int, ...]:
-        """Return a PROJECTION record of weights: as codes if they are quantized, otherwise for float32 inputs."""
-        return self._of_codes(retained) if is_packable(retained) else self.of_floats(retained)
+    def linear(self, raw: RawWeight) -> CompiledLinear:
+        """Return a projection with packed weights: as codes if they are quantized, in bfloat16 where that is exact."""
+        if self._rounds_inputs and is_packable(raw):
+            return self._of_codes(raw)
+        if self._rounds_inputs and can_regroup(raw):
+            return self._of_codes(regrouped(raw))
+        weight = self._packed(raw.dequantized())
+        kind = str(weight.packed.dtype).removeprefix("torch.")
+        is_half = weight.packed.dtype == torch.bfloat16
+        record = self._record(raw, weight, PAIRS if is_half and self._pairs_inputs else _PRODUCTS[weight.packed.dtype])
+        on_unit = self._record(raw, weight, ON_UNIT) if is_half and self.fits_unit(raw) else None
+        return CompiledLinear(weight, raw.bias, record, owner=self, kind=kind, unit_record=on_unit)
 
-    def of_floats(self, retained: RawWeight) -> tuple[int, ...]:
-        """Return a PROJECTION record whose inputs stay float32; weights are bfloat16 where that is exact."""
-        num_outputs, num_inputs = retained.weight.shape
-        weight = retained.weight.bfloat16() if retained.fits_bfloat16() else retained.weight
-        scales, bias = (0 if found is None else self.address(found) for found in (retained.scales, retained.bias))
-        at = self.address(self._pages.copy(packed(weight)))
-        return at, 0, weight.itemsize, scales, bias, 0, 0, 0, num_inputs, num_outputs, 0
-
-    def halves(self, retained: RawWeight, packed_at: int) -> int:
-        """Return the address of weights as the matrix unit reads them; 0 if it cannot compute the projection.
-
-        Args:
-            retained: Weights of the projection.
-            packed_at: Address of the same weights as `projection` packed them.
-        """
-        num_outputs, num_inputs = retained.weight.shape
-        if retained.rounds_inputs or num_inputs % TILE_INPUTS or num_outputs % LANES:
-            return 0
-        if retained.weight.dtype == torch.int8:
-            return self.address(self._pages.copy(packed(retained.weight.bfloat16())))
-        return packed_at if retained.fits_bfloat16() else 0
-
-    def _of_codes(self, retained: RawWeight) -> tuple[int, ...]:
-        """Return the record of weights that are multiplied as integers."""
-        num_outputs, num_inputs = retained.weight.shape
-        found = pack_codes(retained)
-        at = self.address(self._pages.copy(found.codes))
-        numbers = (found.output_scales, retained.bias, found.scales, found.minima)
-        scales, bias, group_scales, minima = (0 if one is None else self.address(one) for one in numbers)
-        return at, 0, 1, scales, bias, found.kind, group_scales, minima, num_inputs, num_outputs, 0
+    def projection(self, raw: RawWeight) -> ProjectionRecord:
+        """Return a PROJECTION record of weights, float or int8, whose inputs stay float32."""
+        weight = self._packed(raw)
+        return self._record(raw, weight, _PRODUCTS[weight.packed.dtype])
 
     def clear(self) -> None:
         """Release all memory."""
         self._retained.clear()
         self._pages = HugePages()
 
+    def fits_unit(self, raw: RawWeight) -> bool:
+        """Return whether the matrix unit can compute the projection, and is there."""
+        num_outputs, num_inputs = raw.weight.shape
+        return is_permitted() and num_inputs % TILE_INPUTS == 0 and num_outputs % LANES == 0 and raw.fits_bfloat16()
 
-def packed(weight: torch.Tensor) -> torch.Tensor:
-    """Pack weights [out, in] as vectors of outputs [out / LANES, in, LANES], padded with zeros.
+    def _record(self, raw: RawWeight, weight: PackedWeight, product: Product) -> ProjectionRecord:
+        scales, bias = (0 if found is None else self.address(found) for found in (raw.scales, raw.bias))
+        num_outputs, num_inputs = weight.shape
+        at = self.address(weight.packed)
+        return ProjectionRecord(at, scales, 0, 0, bias, num_inputs, num_outputs, *product.fields(num_inputs))
 
-    In bfloat16, two inputs are interleaved in pairs: [out / LANES, in / 2, LANES, 2].
-    """
-    return _in_groups(weight, 2 if weight.dtype == torch.bfloat16 else 1)
+    def _of_codes(self, raw: RawWeight) -> CompiledLinear:
+        """Return weights that are multiplied as integers, by inputs that are rounded."""
+        found = pack_codes(raw)
+        num_outputs, num_inputs = found.shape
+        # On huge pages, where the system has them.
+        found = found._replace(codes=self._pages.copy(found.codes))
+        numbers = found.codes, found.output_scales, found.scales, found.minima, raw.bias
+        at, scales, group_scales, minima, bias = (0 if one is None else self.address(one) for one in numbers)
+        fields = CODES[found.kind].fields(num_inputs)
+        record = ProjectionRecord(at, scales, group_scales, minima, bias, num_inputs, num_outputs, *fields)
+        return CompiledLinear(found, raw.bias, record, owner=self, kind=found.kind_name, rounds_inputs=True)
+
+    def _packed(self, raw: RawWeight) -> PackedWeight:
+        num_outputs, num_inputs = raw.weight.shape
+        dtype = torch.bfloat16 if raw.fits_bfloat16() else raw.weight.dtype
+        if dtype not in _PRODUCTS:
+            dtype = torch.float32
+        together = 2 if dtype == torch.bfloat16 else 1
+        packed = self._pages.zeros(num_vectors(num_outputs), num_inputs // together, LANES, together, dtype=dtype)
+        pack_into(packed, raw.weight)
+        return PackedWeight(packed, raw.scales, num_outputs)
 
 
-def _in_groups(weight: torch.Tensor, together: int) -> torch.Tensor:
-    """Return vectors of outputs [out / LANES, in / together, LANES, together]."""
-    num_outputs, num_inputs = weight.shape
-    num_vectors = -(-num_outputs // LANES)
-    found = weight.new_zeros(num_vectors * LANES, num_inputs)
-    found[:num_outputs] = weight
-    return found.view(num_vectors, LANES, num_inputs // together, together).transpose(1, 2).contiguous()
+_PRODUCTS = {torch.float32: FLOAT32, torch.bfloat16: BFLOAT16, torch.int8: INT8}
+"""Products whose inputs stay float32, by the dtype of the weights."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import logging
 import os
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from numba import njit
+from numba import njit, types
 
 Compiled = Callable[..., Any]
 """Compiled function; Numba makes one version for each combination of argument types."""
@@ -18,7 +19,7 @@ Compiled = Callable[..., Any]
 logger = logging.getLogger(__name__)
 
 # Sums may be reordered for speed; infinities and NaNs stay exact.
-_FAST = frozenset({"contract", "reassoc", "nsz", "arcp"})
+FAST = frozenset({"contract", "reassoc", "nsz", "arcp"})
 
 
 class _CodeCache:
@@ -43,7 +44,7 @@ class _CodeCache:
             self._waiting.pop().enable_caching()
 
 
-_CACHE = _CodeCache()
+CODE_CACHE = _CodeCache()
 
 
 def keep_compiled_code() -> None:
@@ -64,12 +65,24 @@ def keep_compiled_code() -> None:
         logger.info("compiled code is not cached: %s", error)
         return
     if os.access(folder, os.W_OK):
-        _CACHE.open(folder)
+        CODE_CACHE.open(folder)
 
 
 def compiled(function: Compiled) -> Compiled:
     """Compile a function that runs without the interpreter's lock."""
-    return _compile(function, _FAST)
+    return _compile(function, FAST)
+
+
+def inner(function: Compiled) -> Compiled:
+    """Compile a function for its callers alone, which hold its code; it may refer to names of an outer function."""
+    found: Compiled = njit(function, **options(FAST))
+    return found
+
+
+def inlined(function: Compiled) -> Compiled:
+    """Compile a function within its only caller, which saves compiling it on its own as well."""
+    found: Compiled = njit(function, inline="always", **options(FAST))
+    return found
 
 
 def compiled_exactly(function: Compiled) -> Compiled:
@@ -77,7 +90,18 @@ def compiled_exactly(function: Compiled) -> Compiled:
     return _compile(function, frozenset({"contract"}))
 
 
+def compile_for_integers(function: Compiled) -> None:
+    """Compile a function whose arguments are integers, or read its code from the cache."""
+    dispatcher: Any = function
+    dispatcher.compile((types.intp,) * len(inspect.signature(dispatcher.py_func).parameters))
+
+
+def options(fastmath: frozenset[str]) -> dict[str, Any]:
+    """Return Numba's options for code that reorders operations as `fastmath` allows."""
+    return {"nogil": True, "fastmath": set(fastmath), "error_model": "numpy", "boundscheck": False}
+
+
 def _compile(function: Compiled, fastmath: frozenset[str]) -> Compiled:
-    found: Compiled = njit(function, nogil=True, fastmath=set(fastmath), error_model="numpy", boundscheck=False)
-    _CACHE.add(found)
+    found: Compiled = njit(function, **options(fastmath))
+    CODE_CACHE.add(found)
     return found

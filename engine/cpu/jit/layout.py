@@ -10,29 +10,25 @@ LINE = 64
 PROJECTION = np.dtype(
     [
         ("packed", np.int64),
-        ("halves", np.int64),
-        ("weight_bytes", np.int64),
         ("scales", np.int64),
-        ("bias", np.int64),
-        ("code_kind", np.int64),
         ("group_scales", np.int64),
         ("group_minima", np.int64),
+        ("bias", np.int64),
         ("num_inputs", np.int64),
         ("num_outputs", np.int64),
-        ("is_paired", np.int64),
+        ("product", np.int64),
+        ("preparation", np.int64),
+        ("row_bytes", np.int64),
     ],
     align=True,
 )
 """Record of a projection, outputs = inputs @ weight.T * scales + bias, by addresses (0: absent).
 
-`weight_bytes` is the size of a weight: 4 for float32, 2 for bfloat16, 1 for int8. `packed` holds vectors of LANES
-outputs, one for each input, padded with zeros; in bfloat16 two inputs are interleaved in pairs. If `halves` is not 0,
-the matrix unit computes the products, with weights that lie there as bfloat16 in pairs.
+`packed` holds vectors of LANES outputs, one for each input, padded with zeros; in bfloat16 two inputs are interleaved
+in pairs. Codes lie as `engine.cpu.gemm.code_weights` packs them, with group scales and minima.
 
-If `code_kind` is not 0, inputs are rounded to int8 codes, and weights are codes of that kind
-(`engine.cpu.gemm.code_tiles`), as `engine.cpu.gemm.code_weights` packs them with group scales, minima and scales.
-
-If `is_paired` is not 0, inputs are rounded to bfloat16, as the weights are, and multiplied in pairs.
+`product` is the kernel that multiplies such weights (`engine.cpu.gemm.products`), and `preparation` the kernel that
+rounds or cuts its input rows to rows of `row_bytes` bytes. Without one, rows stay float32.
 """
 
 AHEAD = np.dtype(
@@ -59,31 +55,66 @@ MODEL = np.dtype(
         ("head_dim", np.int64),
         ("block_size", np.int64),
         ("kv_bytes", np.int64),
+        ("attention", np.int64),
+        ("mixture", np.int64),
         ("head", PROJECTION),
         ("ahead", AHEAD),
+        ("activation", np.int64),
         ("epsilon", np.float32),
         ("score_scale", np.float32),
+        ("score_softcap", np.float32),
+        ("logit_softcap", np.float32),
+        ("embedding_scale", np.float32),
     ],
     align=True,
 )
-"""Record of the whole model; `kv_bytes` is the size of a number in the KV pool, 4 for float32, 2 for bfloat16."""
+"""Record of the whole model; `kv_bytes` is the size of a number in the KV pool, 4 for float32, 2 for bfloat16.
+
+`attention` is the kernel that attends over such a pool (`engine.cpu.attention.attention`), `mixture` that of experts
+(`engine.cpu.step.experts`; 0: there are none).
+`activation` is SILU or GELU_TANH. A softcap of 0 means none.
+"""
+SILU, GELU_TANH = range(2)
+ACTIVATIONS = {"silu": SILU, "gelu_tanh": GELU_TANH}
+
+EXPERT = np.dtype([("gate_up", PROJECTION), ("down", PROJECTION)], align=True)
+"""Record of one expert."""
 
 LAYER = np.dtype(
     [
         ("attention_norm", np.int64),
         ("qkv", PROJECTION),
         ("qk_norm", np.int64),
+        ("norms_heads_together", np.int64),
         ("output", PROJECTION),
+        ("attended_norm", np.int64),
         ("mlp_norm", np.int64),
         ("gate_up", PROJECTION),
         ("down", PROJECTION),
+        ("mlp_output_norm", np.int64),
+        ("router", PROJECTION),
+        ("experts", np.int64),
+        ("num_experts", np.int64),
+        ("num_chosen", np.int64),
+        ("has_shared_expert", np.int64),
+        ("normalizes_shares", np.int64),
+        ("widest_expert", np.int64),
         ("keys", np.int64),
         ("values", np.int64),
         ("window", np.int64),
+        ("is_windowed", np.int64),
+        ("is_local", np.int64),
     ],
     align=True,
 )
 """Record of one layer: projections, addresses of float32 (0: absent) and the window, the positions that a query sees.
+
+A norm before a branch that is absent leaves the residual as its input. `norms_heads_together` is not 0 if `qk_norm` is
+one norm over all query heads and one over all key heads. `is_local` is not 0 if the layer rotates by the local table,
+`is_windowed` if it reads the block tables of the windowed pool.
+
+A layer with experts has EXPERT records, `num_experts` of them and behind them the shared one if there is one, instead
+of `gate_up` and `down`. The router's outputs are a score of each expert, and the gate of the shared one.
 
 Keys and values lie block by block and head by head: keys [head_dim, block_size], values [block_size, head_dim].
 In bfloat16 two rows of either are interleaved in pairs.
@@ -108,12 +139,15 @@ STEP = np.dtype(
         ("slots", np.int64),
         ("tables", np.int64),
         ("table_width", np.int64),
+        ("window_slots", np.int64),
+        ("window_tables", np.int64),
         ("groups", np.int64),
         ("num_groups", np.int64),
         ("sampled_groups", np.int64),
         ("num_sampled_groups", np.int64),
         ("heads_together", np.int64),
         ("rotations", np.int64),
+        ("local_rotations", np.int64),
         ("sampled", np.int64),
         ("num_sampled", np.int64),
         ("hidden", np.int64),
@@ -125,6 +159,13 @@ STEP = np.dtype(
         ("qkv", np.int64),
         ("attended", np.int64),
         ("gated", np.int64),
+        ("branch", np.int64),
+        ("chosen_experts", np.int64),
+        ("shares", np.int64),
+        ("expert_outputs", np.int64),
+        ("expert_rows", np.int64),
+        ("expert_rows_size", np.int64),
+        ("expert_inputs", np.int64),
         ("normed", np.int64),
         ("scratch", np.int64),
         ("scratch_size", np.int64),
@@ -134,6 +175,7 @@ STEP = np.dtype(
         ("row_starts", np.int64),
         ("token_ids", np.int64),
         ("embedding", np.int64),
+        ("embedding_bytes", np.int64),
         ("stops", np.int64),
         ("num_stops", np.int64),
         ("chosen", np.int64),
@@ -145,20 +187,25 @@ STEP = np.dtype(
         ("embedded", np.int64),
         ("ahead_gated", np.int64),
         ("ahead_states", np.int64),
+        ("heads", np.int64),
     ],
     align=True,
 )
 """Record of one piece of work: addresses of int64 (positions, slots, block tables), GROUP records and float32.
 
+`window_tables` and `window_slots` are those of layers with a window, whose pool may have blocks of its own.
 `heads_together` is the number of KV heads that a thread takes at once. If not all tokens are sampled, the last layer
 continues with the `sampled_groups` alone, in `sampled_residual`.
 
 LAYERS_WORK computes all layers of a step, whose records begin at `first_layer`. If they use the matrix unit, `unit` is
 the address of its configuration, otherwise 0. `rotations` are alternating cosines and sines [tokens, head_dim].
-`normed`, `scratch` (`scratch_size` numbers) and `codes` (`codes_size` bytes, for rounded or cut inputs) have a part for
-each thread. `hidden` receives the normalized states of the `sampled` tokens, and `logits` their logits unless it is 0.
-LOGITS_WORK computes the logits of `hidden`. AHEAD_WORK computes the heads' logits [tokens, heads, vocabulary] behind
-the chosen tokens, whose embeddings are `embedded`.
+`normed`, `scratch` (`scratch_size` numbers), `codes` (`codes_size` bytes, for rounded or cut inputs), `expert_rows`
+(`expert_rows_size` numbers, int64) and `expert_inputs` [tokens, hidden] have a part for each thread. `branch` [tokens,
+hidden] receives the output of a branch that is normalized. `chosen_experts` and `shares` [tokens, picks] are the
+experts of each token and their weights, `expert_outputs` [tokens, picks, hidden] what they compute. `embedding` is the
+table [vocab, hidden], float32 or bfloat16. `hidden` receives the normalized states of the `sampled` tokens, and
+`logits` their logits unless it is 0. LOGITS_WORK computes the logits of `hidden`. AHEAD_WORK computes the heads' logits
+[tokens, heads, vocabulary] behind the chosen tokens, whose embeddings are `embedded`.
 
 If `num_looking` is not 0, LAYERS_WORK also runs the heads for so many rows. The sampled tokens of each row, with its
 draft tokens, begin at `row_starts`. `taken` receives the number of each row's accepted drafts, or -1 for the first row
@@ -166,7 +213,7 @@ whose logits are NaN, after which no row is processed. `chosen` receives the mos
 drafts, and `said` [2, rows, heads] the tokens and kinds that the heads predict behind it. `said` is -1 where no head
 runs: every chosen token is among the `stops`, or logits are NaN. Without `runs_heads`, tokens are chosen, no head runs,
 and the first entry of `said` becomes 0. `looking` [rows, hidden], `looking_normed` (a part for each thread), `embedded`
-and `ahead_logits` are buffers for this.
+and `ahead_logits` are buffers for this. `heads` is the kernel of the heads (`engine.cpu.multi_step.medusa`).
 """
 LAYERS_WORK, LOGITS_WORK, AHEAD_WORK = range(3)
 
@@ -206,6 +253,7 @@ ROUNDS = np.dtype(
         ("most_tokens", np.int64),
         ("is_speculative", np.int64),
         ("turns", np.int64),
+        ("local_turns", np.int64),
         ("limits", np.int64),
         ("costs", np.int64),
         ("counts", np.int64),
@@ -222,20 +270,25 @@ ROUNDS = np.dtype(
         ("token_ids", np.int64),
         ("positions", np.int64),
         ("slots", np.int64),
+        ("window_slots", np.int64),
         ("groups", np.int64),
         ("sampled", np.int64),
         ("rotations", np.int64),
+        ("local_rotations", np.int64),
         ("hidden", np.int64),
         ("logits", np.int64),
+        ("follow", np.int64),
+        ("goes_on", np.int64),
         ("decay", np.float64),
     ],
     align=True,
 )
 """Record of steps that follow a step in the same call, each verifying drafts of heads and lookup.
 
-`num_left` is the number of steps whose output is still to be accepted, the first step included; 0: there are no further
-ones. None begins when `longest_ns` have passed since the end of the first step. Without `is_speculative`, each
-computes one token of each row.
+`follow` is the kernel that lays out the next step (`engine.cpu.multi_step.further_step`), and sets `goes_on` to 0 if
+there is none. `num_left` is the number of steps whose output is still to be accepted, the first step included; 0: there
+are no further ones. None begins when `longest_ns` have passed since the end of the first step. Without
+`is_speculative`, each computes one token of each row.
 
 `rows` are DRAFT_ROW records (`engine.cpu.multi_step.draft_records`) and `limits` ROW_LIMITS, one of each row. `stops`
 are the tokens that end each row's text, row after row. `costs` is a STEP_COSTS record.
@@ -244,8 +297,8 @@ are the tokens that end each row's text, row after row. `costs` is a STEP_COSTS 
 the DRAFT_END records `ends` and `counts` [rows] hold the draft tokens of the present step. `log` receives a STEP_LOG
 record of each step.
 
-The fields from `turns` on, the rotations of every position, are the same for all steps: lookup's memory and kinds, the
-first kind of the heads' predictions (`head_kind`), and buffers for one step's tokens.
+The fields from `turns` and `local_turns` on, the rotations of every position, are the same for all steps: lookup's
+memory and kinds, the first kind of the heads' predictions (`head_kind`), and buffers for one step's tokens.
 """
 
 GENERATION, NUM_INSIDE, NUM_AWAKE, IS_CLOSED = 0, LINE, 2 * LINE, 3 * LINE

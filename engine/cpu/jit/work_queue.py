@@ -33,6 +33,12 @@ def wait(phase, num_chunks):
 
 
 @compiled
+def is_done(phase, num_chunks):
+    """Return whether all chunks are done; what the thread read before stays in front of this."""
+    return fetch_add(phase + _DONE, 0) % (1 << 32) == num_chunks
+
+
+@compiled
 def chunks(size):
     """Return the number of chunks of `size` outputs."""
     return (size + CHUNK - 1) // CHUNK

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.cpu.gemm.arithmetic import copy, integers, view
+from engine.cpu.gemm.arithmetic import copy, embed, integers, view
 from engine.cpu.jit.compiler import compiled_exactly
 from engine.cpu.jit.intrinsics import now_ns
-from engine.cpu.jit.layout import GROUP, ROW_LIMITS, STEP_COSTS, STEP_LOG
+from engine.cpu.jit.kernel import kernel
+from engine.cpu.jit.layout import GROUP, MODEL, ROUNDS, ROW_LIMITS, STEP, STEP_COSTS, STEP_LOG
 from engine.cpu.multi_step.draft_budget import record_row_acceptance
 from engine.cpu.multi_step.draft_records import DRAFT_END, DRAFT_ROW, TRIALS
 from engine.cpu.multi_step.medusa import is_stop
@@ -21,6 +22,13 @@ MOST_TOGETHER = 8
 """Maximum number of adjacent tokens of a row that attend together."""
 EVEN_SHARES = 8
 """Threads take even shares of the rows if no row has more than 1/EVEN_SHARES of all positions."""
+
+
+@kernel
+def follow_step(model, step, rounds):
+    """Accept the output of a step and lay out the next one; `goes_on` receives whether there is one."""
+    further = view(rounds, 1, ROUNDS)[0]
+    further.goes_on = another_round(view(model, 1, MODEL)[0], view(step, 1, STEP)[0], further)
 
 
 @compiled_exactly
@@ -132,7 +140,8 @@ def _lay_out(model, step, rounds):
     limits = view(rounds.limits, num_rows, ROW_LIMITS)
     num_tokens = num_rows + np.sum(counts)
     token_ids, positions = integers(rounds.token_ids, num_tokens), integers(rounds.positions, num_tokens)
-    slots, groups = integers(rounds.slots, num_tokens), view(rounds.groups, num_tokens, GROUP)
+    slots, window_slots = integers(rounds.slots, num_tokens), integers(rounds.window_slots, num_tokens)
+    groups = view(rounds.groups, num_tokens, GROUP)
     starts = integers(step.row_starts, num_rows + 1)
     place, num_groups, longest, all_positions = 0, 0, 0, 0
     for row in range(num_rows):
@@ -142,14 +151,18 @@ def _lay_out(model, step, rounds):
         num_parts = (count + MOST_TOGETHER - 1) // MOST_TOGETHER
         together = (count + num_parts - 1) // num_parts
         table = integers(step.tables + 8 * table_row * step.table_width, step.table_width)
+        window_table = integers(step.window_tables + 8 * table_row * step.table_width, step.table_width)
         for index in range(count):
             token = drafts[row, index - 1] if index else integers(rows[row].text, rows[row].length)[first]
             position = first + index
             token_ids[place], positions[place] = token, position
             slots[place] = table[position // block_size] * block_size + position % block_size
-            copy(step.embedding + 4 * token * size, step.residual + 4 * place * size, size)
+            window_slots[place] = window_table[position // block_size] * block_size + position % block_size
+            target = step.residual + 4 * place * size
+            embed(step.embedding, step.embedding_bytes, token, model.embedding_scale, target, size)
             turned = 4 * model.head_dim
             copy(rounds.turns + turned * position, rounds.rotations + turned * place, model.head_dim)
+            copy(rounds.local_turns + turned * position, rounds.local_rotations + turned * place, model.head_dim)
             if index % together == 0:
                 group = groups[num_groups]
                 group.first_token, group.num_tokens = place, min(together, count - index)
@@ -161,8 +174,10 @@ def _lay_out(model, step, rounds):
     starts[num_rows] = place
     step.num_tokens, step.num_sampled = num_tokens, num_tokens
     step.positions, step.slots, step.token_ids = rounds.positions, rounds.slots, rounds.token_ids
+    step.window_slots = rounds.window_slots
     step.groups, step.num_groups = rounds.groups, num_groups
     step.heads_together = model.num_kv_heads if longest * EVEN_SHARES <= all_positions else 1
     step.rotations, step.sampled = rounds.rotations, rounds.sampled
+    step.local_rotations = rounds.local_rotations
     step.hidden, step.logits = rounds.hidden, rounds.logits
     return True

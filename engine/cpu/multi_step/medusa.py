@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from engine.cpu.gemm.arithmetic import add_scaled, copy, floats, integers, normalise
+from engine.cpu.gemm.arithmetic import add_scaled, copy, embed, floats, integers, normalise, view
 from engine.cpu.gemm.projections import project
 from engine.cpu.jit.compiler import compiled
+from engine.cpu.jit.kernel import kernel
+from engine.cpu.jit.layout import MODEL, SILU, STEP
 from engine.cpu.jit.work_queue import CHUNK, PHASE_BYTES, chunks, finish, take, wait
 from engine.cpu.multi_step.argmax import largest, likeliest
-from engine.cpu.step.decoding import gate_phase, logits_phase
+from engine.cpu.step.decoding import logits_phase
+from engine.cpu.step.dense import gate_phase
 
 AHEAD_PHASES = 3
 
@@ -45,7 +48,7 @@ def _look(model, step, hidden, tokens, logits, normed, scratch, codes, work_queu
     num_states = tokens * ahead.num_heads
     phase = work_queue
     _read(model, hidden, step.embedded, tokens, normed)
-    gate_phase(ahead.gate_up, tokens, normed, step.ahead_gated, phase, scratch, codes)
+    gate_phase(ahead.gate_up, SILU, tokens, normed, step.ahead_gated, phase, scratch, codes)
     phase += PHASE_BYTES
     num_chunks = chunks(ahead.down.num_outputs)
     chunk = take(phase)
@@ -58,7 +61,7 @@ def _look(model, step, hidden, tokens, logits, normed, scratch, codes, work_queu
     for state in range(num_states):
         at, norm = 4 * state * size, ahead.norms + 4 * (state % ahead.num_heads) * size
         normalise(step.ahead_states + at, norm, normed + at, 1, size, model.epsilon)
-    logits_phase(model.head, normed, num_states, logits, phase, codes)
+    logits_phase(model, normed, num_states, logits, phase, codes)
 
 
 @compiled
@@ -105,7 +108,8 @@ def _choose(model, step, normed):
         goes_on |= not is_stop(step, token)
         chosen[row] = token
         copy(normed + 4 * place * size, step.looking + 4 * row * size, size)
-        copy(step.embedding + 4 * token * size, step.embedded + 4 * row * size, size)
+        target = step.embedded + 4 * row * size
+        embed(step.embedding, step.embedding_bytes, token, model.embedding_scale, target, size)
     return goes_on
 
 
@@ -131,3 +135,13 @@ def look_along(model, step, normed, work_queue, thread):
         said = integers(step.said, 2 * num_rows * num_heads).reshape((2, num_rows, num_heads))
         shape = num_rows, num_heads, model.head.num_outputs
         likeliest(floats(step.ahead_logits, shape[0] * shape[1] * shape[2]).reshape(shape), said[0], said[1])
+
+
+@kernel
+def run_heads(model_at, step_at, normed, work_queue, thread):
+    """Compute one thread's part of the heads: behind a step's `normed` states, or of AHEAD_WORK if that is 0."""
+    model, step = view(model_at, 1, MODEL)[0], view(step_at, 1, STEP)[0]
+    if normed != 0:
+        look_along(model, step, normed, work_queue, thread)
+    else:
+        run_ahead(model, step, work_queue, thread)

@@ -17,7 +17,7 @@ from engine.models.multi_step import DraftTables, MultiStepOrder, MultiStepRepor
 
 _MOST_ROUNDS = 8
 _INT = np.int64
-_NUM_FIELDS = (ROUNDS.names or ()).index("turns") + 1
+_NUM_FIELDS = (ROUNDS.names or ()).index("local_turns") + 1
 """Number of leading fields that differ from step to step."""
 
 
@@ -33,7 +33,7 @@ class MultiStepRecord:
         self._is_open = False
         self._decoder = decoder
         self._max_tokens = max_tokens
-        self._retained: tuple[MultiStepOrder, torch.Tensor] | None = None
+        self._retained: tuple[MultiStepOrder, torch.Tensor, torch.Tensor] | None = None
         """Objects whose addresses are in the record, so that they stay alive."""
         self._tables: DraftTables | None = None
         self._order: MultiStepOrder | None = None
@@ -46,9 +46,9 @@ class MultiStepRecord:
         self._costs = np.zeros(1, dtype=STEP_COSTS)
         self._log = np.zeros(_MOST_ROUNDS, dtype=STEP_LOG)
         self._texts = np.zeros((max_num_seqs, 0), dtype=_INT)
-        self._token_ids, self._positions, self._slots = np.zeros((3, max_tokens), dtype=_INT)
+        self._token_ids, self._positions, self._slots, self._window_slots = np.zeros((4, max_tokens), dtype=_INT)
         self._groups, self._sampled = np.zeros(max_tokens, dtype=GROUP), np.arange(max_tokens)
-        self._rotations = torch.empty(max_tokens, config.head_dim)
+        self._rotations, self._local_rotations = torch.empty(2, max_tokens, config.head_dim)
         self._hidden = torch.empty(max_tokens, config.hidden_size)
         self._logits = torch.empty(max_tokens, config.vocab_size)
         self._set(
@@ -60,9 +60,11 @@ class MultiStepRecord:
             token_ids=self._token_ids.ctypes.data,
             positions=self._positions.ctypes.data,
             slots=self._slots.ctypes.data,
+            window_slots=self._window_slots.ctypes.data,
             groups=self._groups.ctypes.data,
             sampled=self._sampled.ctypes.data,
             rotations=self._rotations.data_ptr(),
+            local_rotations=self._local_rotations.data_ptr(),
             hidden=self._hidden.data_ptr(),
             logits=self._logits.data_ptr(),
         )
@@ -114,13 +116,13 @@ class MultiStepRecord:
         longest = max(order.ends_at)
         if self._texts.shape[1] < longest:
             self._texts = np.empty((self.max_num_seqs, 2 ** (longest - 1).bit_length()), dtype=_INT)
-        turns = self._decoder.rotary.table(longest)
+        turns, local_turns = self._decoder.rotation_tables(longest)
         tokens = order.found[0]
         arrays = order.rows, order.stops, *order.found, self._texts
         if any(array is not known for array, known in zip(arrays, self._known, strict=True)):
             self._known, self._addresses = arrays, [_address(array) for array in arrays]
         rows, stops, *found, texts = self._addresses
-        self._retained = order, turns
+        self._retained = order, turns, local_turns
         self._fields[:_NUM_FIELDS] = (
             min(order.max_steps, _MOST_ROUNDS),
             0,
@@ -138,6 +140,7 @@ class MultiStepRecord:
             min(max_tokens, self._max_tokens),
             order.is_speculative,
             turns.data_ptr(),
+            local_turns.data_ptr(),
         )
         self._is_open = True
         return longest

@@ -1,27 +1,46 @@
 """Decoder step of few tokens, executed by several threads.
 
-A layer has five phases of chunks, which threads take as they become free. A step needs no thread except the caller,
-and a thread that the system suspends delays only the chunk it has taken.
+A layer has up to nine phases of chunks, which threads take as they become free. A step needs no thread except the
+caller, and a thread that the system suspends delays only the chunk it has taken.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from engine.cpu.attention.attention import attend, block_of, key_at, value_at
 from engine.cpu.attention.head_tiles import store_key, store_value, turn, turn_normed
-from engine.cpu.gemm.arithmetic import add, copy, gate, integers, normalise, put, view, wipe
-from engine.cpu.gemm.projections import prepared, prepared_bytes, project
-from engine.cpu.jit.compiler import compiled
+from engine.cpu.gemm.arithmetic import copy, integers, normalise, put, soften, view, wipe
+from engine.cpu.gemm.projections import prepared, project
+from engine.cpu.jit.compiler import compiled, inlined
+from engine.cpu.jit.kernel import address_of, call_at
 from engine.cpu.jit.layout import GROUP
 from engine.cpu.jit.work_queue import CHUNK, PHASE_BYTES, chunks, finish, take, wait
+from engine.cpu.step.dense import add_normed_phase, add_phase, gate_phase, read_branch, write_phase
 
-PHASES_PER_LAYER = 5
+PHASES_PER_LAYER = 9
+_ONE, _NO_CAP = np.float32(1.0), np.float32(0.0)
+_FIRST = np.int64(0)
+"""Number of the first token, as Numba would compile the function of a literal number apart."""
 
 
 @compiled
+def rotations_of(layer, step):
+    """Return the address of the rotations of a layer's heads."""
+    return step.local_rotations if layer.is_local != 0 else step.rotations
+
+
+@compiled
+def slots_of(layer, step):
+    """Return the address of the slots that a layer stores in."""
+    return step.window_slots if layer.is_windowed != 0 else step.slots
+
+
+@inlined
 def _project_head(model, layer, step, inputs, head, is_narrowed):
     """Compute queries, keys or values of one head: of all tokens, or queries of the sampled tokens alone."""
     if not is_narrowed or head >= model.num_heads:
-        _project_tokens(model, layer, step, inputs, head, 0, step.num_tokens)
+        _project_tokens(model, layer, step, inputs, head, _FIRST, step.num_tokens)
         return
     sampled = integers(step.sampled, step.num_sampled)
     start = 0
@@ -38,13 +57,19 @@ def _project_tokens(model, layer, step, inputs, head, first, count):
     num_rotated = model.num_heads + model.num_kv_heads
     stride = (num_rotated + model.num_kv_heads) * size
     found = step.qkv + 4 * head * size
-    of_tokens = inputs + first * prepared_bytes(layer.qkv)
+    of_tokens = inputs + first * layer.qkv.row_bytes
     project(layer.qkv, head * size, size, of_tokens, count, found + 4 * first * stride, stride)
-    slots = integers(step.slots, step.num_tokens)
+    slots = integers(slots_of(layer, step), step.num_tokens)
+    if layer.norms_heads_together != 0 and head < num_rotated:
+        # Tokens of one block are stored by several threads later, so its old content is cleared before.
+        if head >= model.num_heads:
+            for token in range(first, first + count):
+                _clear_block(model, layer.keys, slots[token], head - model.num_heads)
+        return
     for token in range(first, first + count):
         at = found + 4 * token * stride
         if head < num_rotated:
-            turns = step.rotations + 4 * token * size
+            turns = rotations_of(layer, step) + 4 * token * size
             if layer.qk_norm != 0:
                 turn_normed(at, layer.qk_norm + 4 * head * size, turns, size, model.epsilon)
             else:
@@ -53,17 +78,24 @@ def _project_tokens(model, layer, step, inputs, head, first, count):
             is_key = head < num_rotated
             pool = layer.keys if is_key else layer.values
             kv_head = head - (model.num_heads if is_key else num_rotated)
+            _clear_block(model, pool, slots[token], kv_head)
             _store(model, at, pool, slots[token], kv_head, is_key)
 
 
 @compiled
+def _clear_block(model, pool, slot, kv_head):
+    """Clear the old content of a block, if the slot is its first one."""
+    if slot % model.block_size == 0:
+        block = block_of(model, pool, slot // model.block_size, kv_head)
+        wipe(block, model.head_dim * model.block_size, 1, model.kv_bytes)
+
+
+@compiled
 def _store(model, source, pool, slot, kv_head, is_key):
-    """Store one head's key or value in its slot; the first slot of a block clears the old content of the others."""
+    """Store one head's key or value in its slot."""
     size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
     block = block_of(model, pool, slot // block_size, kv_head)
     place = slot % block_size
-    if place == 0:
-        wipe(block, size * block_size, 1, kv_bytes)
     if kv_bytes == 2 and is_key:
         store_key(source, size, key_at(block, 0, place, block_size, kv_bytes), 4 * block_size)
     elif kv_bytes == 2:
@@ -83,56 +115,56 @@ def _carry_over(model, step, group):
 
 
 @compiled
-def _add_projected(projection, inputs, tokens, residual, chunk, scratch):
-    """Add a chunk of a projection's outputs to the residual."""
-    first, hidden = chunk * CHUNK, projection.num_outputs
-    count = min(CHUNK, hidden - first)
-    project(projection, first, count, inputs, tokens, scratch, CHUNK)
-    for token in range(tokens):
-        add(residual + 4 * (token * hidden + first), scratch + 4 * token * CHUNK, count)
-
-
-@compiled
-def _add_phase(projection, inputs, tokens, residual, phase, scratch, codes):
-    """Execute one thread's part of adding a projection to the residual."""
-    inputs = prepared(projection, inputs, tokens, codes)
-    num_chunks = chunks(projection.num_outputs)
-    chunk = take(phase)
-    while chunk < num_chunks:
-        _add_projected(projection, inputs, tokens, residual, chunk, scratch)
+def _norm_heads_phase(model, layer, step, num_tokens, phase):
+    """Execute one thread's part of norms over all heads together, the rotations behind them and the stores of keys."""
+    size = model.head_dim
+    num_rotated = model.num_heads + model.num_kv_heads
+    stride = (num_rotated + model.num_kv_heads) * size
+    slots = integers(slots_of(layer, step), num_tokens)
+    token = take(phase)
+    while token < num_tokens:
+        heads = step.qkv + 4 * token * stride
+        turns = rotations_of(layer, step) + 4 * token * size
+        for is_key in range(2):
+            first, count = (model.num_heads, model.num_kv_heads) if is_key else (0, model.num_heads)
+            at = heads + 4 * first * size
+            normalise(at, layer.qk_norm + 4 * first * size, at, 1, count * size, model.epsilon)
+        for head in range(num_rotated):
+            at = heads + 4 * head * size
+            turn(at, 0, turns, size, model.epsilon)
+            if head >= model.num_heads:
+                _store(model, at, layer.keys, slots[token], head - model.num_heads, True)
         finish(phase)
-        chunk = take(phase)
-    wait(phase, num_chunks)
+        token = take(phase)
+    wait(phase, num_tokens)
+
+
+@inlined
+def _mlp(model, layer, step, inputs, tokens, residual, thread, phase, scratch, codes):
+    """Execute one thread's part of a layer's MLP or experts: four phases."""
+    if layer.experts != 0:
+        records = address_of(model), address_of(layer), address_of(step)
+        call_at(model.mixture, (*records, inputs, tokens, residual, thread, phase, scratch, codes))
+        return
+    gate_phase(layer.gate_up, model.activation, tokens, inputs, step.gated, phase, scratch, codes)
+    phase += PHASE_BYTES
+    _add_output(model, layer.down, layer.mlp_output_norm, step, step.gated, tokens, residual, phase, scratch, codes)
 
 
 @compiled
-def _gate_chunk(gate_up, tokens, inputs, chunk, gated, scratch):
-    """Compute a chunk of silu(gate) * up."""
-    size = gate_up.num_outputs // 2
-    first = chunk * CHUNK
-    count = min(CHUNK, size - first)
-    ups = scratch + 4 * tokens * CHUNK
-    project(gate_up, first, count, inputs, tokens, scratch, CHUNK)
-    project(gate_up, size + first, count, inputs, tokens, ups, CHUNK)
-    for token in range(tokens):
-        out = gated + 4 * (token * size + first)
-        gate(scratch + 4 * token * CHUNK, ups + 4 * token * CHUNK, out, count)
+def _add_output(model, projection, norm, step, inputs, tokens, residual, phase, scratch, codes):
+    """Execute one thread's part of adding a branch's last projection to the residual: two phases if it is normalized.
+
+    The function has two call sites, one of each branch.
+    """
+    if norm == 0:
+        add_phase(projection, inputs, tokens, residual, phase, scratch, codes)
+        return
+    write_phase(projection, inputs, tokens, step.branch, phase, codes)
+    add_normed_phase(model, norm, step.branch, residual, tokens, phase + PHASE_BYTES)
 
 
-@compiled
-def gate_phase(gate_up, tokens, normed, gated, phase, scratch, codes):
-    """Execute one thread's part of silu(gate) * up."""
-    inputs = prepared(gate_up, normed, tokens, codes)
-    num_chunks = chunks(gate_up.num_outputs // 2)
-    chunk = take(phase)
-    while chunk < num_chunks:
-        _gate_chunk(gate_up, tokens, inputs, chunk, gated, scratch)
-        finish(phase)
-        chunk = take(phase)
-    wait(phase, num_chunks)
-
-
-@compiled
+@inlined
 def run_layers(model, layers, step, work_queue, thread):
     """Execute one thread's part of a step, from the embeddings in the residual to the last layer's output there.
 
@@ -148,19 +180,21 @@ def run_layers(model, layers, step, work_queue, thread):
     residual, groups = step.residual, view(step.groups, step.num_groups, GROUP)
     for index in range(model.num_layers):
         layer = layers[step.first_layer + index]
-        normalise(residual, layer.attention_norm, normed, tokens, hidden, model.epsilon)
         is_narrowed = index + 1 == model.num_layers and step.num_sampled < tokens
-        inputs = prepared(layer.qkv, normed, tokens, codes)
+        inputs = prepared(layer.qkv, read_branch(model, layer.attention_norm, residual, tokens, normed), tokens, codes)
         head = take(phase)
         while head < num_heads:
             _project_head(model, layer, step, inputs, head, is_narrowed)
             finish(phase)
             head = take(phase)
         wait(phase, num_heads)
+        phase += PHASE_BYTES
+        if layer.norms_heads_together != 0:
+            _norm_heads_phase(model, layer, step, tokens, phase)
+        phase += PHASE_BYTES
         if is_narrowed:
             tokens, residual = step.num_sampled, step.sampled_residual
             groups = view(step.sampled_groups, step.num_sampled_groups, GROUP)
-        phase += PHASE_BYTES
         num_together = step.heads_together
         num_parts = model.num_kv_heads // num_together
         num_chunks = groups.size * num_parts
@@ -174,18 +208,18 @@ def run_layers(model, layers, step, work_queue, thread):
             chunk = take(phase)
         wait(phase, num_chunks)
         phase += PHASE_BYTES
-        _add_phase(layer.output, step.attended, tokens, residual, phase, scratch, codes)
-        phase += PHASE_BYTES
-        normalise(residual, layer.mlp_norm, normed, tokens, hidden, model.epsilon)
-        gate_phase(layer.gate_up, tokens, normed, step.gated, phase, scratch, codes)
-        phase += PHASE_BYTES
-        _add_phase(layer.down, step.gated, tokens, residual, phase, scratch, codes)
-        phase += PHASE_BYTES
+        norm = layer.attended_norm
+        _add_output(model, layer.output, norm, step, step.attended, tokens, residual, phase, scratch, codes)
+        phase += 2 * PHASE_BYTES
+        inputs = read_branch(model, layer.mlp_norm, residual, tokens, normed)
+        _mlp(model, layer, step, inputs, tokens, residual, thread, phase, scratch, codes)
+        phase += 4 * PHASE_BYTES
 
 
 @compiled
-def logits_phase(head, normed, num_rows, logits, phase, codes):
+def logits_phase(model, normed, num_rows, logits, phase, codes):
     """Execute one thread's part of the logits [rows, vocabulary] of normalized states."""
+    head = model.head
     inputs = prepared(head, normed, num_rows, codes)
     num_chunks = chunks(head.num_outputs)
     chunk = take(phase)
@@ -193,6 +227,9 @@ def logits_phase(head, normed, num_rows, logits, phase, codes):
         first = chunk * CHUNK
         count = min(CHUNK, head.num_outputs - first)
         project(head, first, count, inputs, num_rows, logits + 4 * first, head.num_outputs)
+        if model.logit_softcap > _NO_CAP:
+            for row in range(num_rows):
+                soften(logits + 4 * (row * head.num_outputs + first), count, _ONE, model.logit_softcap)
         finish(phase)
         chunk = take(phase)
     wait(phase, num_chunks)

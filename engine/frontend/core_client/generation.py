@@ -36,6 +36,8 @@ class EnginePrompt:
     """Time of receipt on the front's monotonic clock."""
     tokenize_s: float
     grammar: Grammar | None = None
+    may_reason: bool = False
+    """True if the model's output may have reasoning, whose tokens the usage counts apart."""
     is_patient: bool = False
     """True if the client needs no token before the last one."""
     adapter: str | None = None

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from engine.frontend.core_client.link import CoreLink
-from engine.protocol import AbortState, Counters, Lane, Phase, StageTimes, StepReport
+from engine.protocol import AbortState, Counters, Lane, Phase, Ready, StageTimes, StepReport
 
 BUCKETS_S = (
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1,
@@ -179,6 +179,7 @@ class _CoreCollector(Collector):
         )
         for name, text, value in gauges:
             yield GaugeMetricFamily(f"engine_{name}", text, float(value))
+        yield _cpu_kernels(self._link.ready)
         totals = _sum(self._totals_before(), self._link.counters)
         counters = (
             ("prompt_tokens", "Prompt tokens of sequences.", totals.prompt_tokens),
@@ -193,6 +194,17 @@ class _CoreCollector(Collector):
         )
         for name, text, value in counters:
             yield CounterMetricFamily(f"engine_{name}", text, float(value))
+
+
+def _cpu_kernels(ready: Ready | None) -> GaugeMetricFamily:
+    """Return the metric that tells how a CPU computes steps; it has no sample on a GPU or before the core is ready."""
+    labels = ("steps", "reason", "products", "kv_dtype", "threads")
+    info = GaugeMetricFamily("engine_cpu_kernels_info", "1 for the way a CPU computes steps.", labels=labels)
+    if ready is not None and ready.cpu_kernels is not None:
+        kernels = ready.cpu_kernels
+        values = (kernels.steps, kernels.reason, kernels.products, kernels.kv_dtype, str(kernels.num_threads))
+        info.add_metric(values, 1.0)
+    return info
 
 
 def _sum(left: Counters, right: Counters) -> Counters:

@@ -8,7 +8,6 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from engine.config import FrontConfig
@@ -17,7 +16,6 @@ from engine.frontend.core_client.link import CoreLink, CoreState
 from engine.frontend.core_client.metrics import EngineMetrics
 from engine.frontend.fields.faults import FieldRefusal
 from engine.frontend.request.errors import (
-    ApiError,
     context_length_exceeded,
     invalid_value,
     overloaded_error,
@@ -25,17 +23,11 @@ from engine.frontend.request.errors import (
 )
 from engine.frontend.request.headers import RequestOptions
 from engine.frontend.request.requests import ChatBody, CompletionRequest
-from engine.frontend.request.template_options import template_options
-from engine.frontend.request.tools import ToolUse
 from engine.frontend.request.unserved import adapter_of
-from engine.frontend.text.chat_template import ChatTemplate, Segment
-from engine.frontend.text.choice import Choice
+from engine.frontend.text.handling import ChatPrompt, TextHandling
 from engine.frontend.text.sampling import choose_max_tokens, sampling_params
-from engine.frontend.text.sandbox import TemplateError
-from engine.frontend.text.tokenizer import Tokenizer
-from engine.frontend.tools.grammar import Grammar, make_grammar
-from engine.frontend.tools.tool_format import ToolFormat
-from engine.frontend.tools.tool_parser import ToolParser
+from engine.frontend.tools.grammar import Grammar
+from engine.frontend.tools.reasoning_format import ReasoningStart
 from engine.protocol import Ready, SamplingParams
 
 _T = TypeVar("_T")
@@ -50,16 +42,6 @@ INLINE_CHARS = 4096
 """Maximum number of characters that is rendered and tokenized on the event loop; longer prompts use a thread."""
 INLINE_TOKENS = 1024
 """Maximum number of tokens whose text is decoded on the event loop."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextHandling:
-    """How a model's text becomes tokens, prompts and tool calls."""
-
-    tokenizer: Tokenizer
-    template: ChatTemplate | None
-    """None: the model has none, and takes no conversations."""
-    tool_format: ToolFormat | None = None
 
 
 class EngineService:
@@ -84,8 +66,7 @@ class EngineService:
         self.is_draining = False
         self.is_closing = False
         """True once the drain has ended; load feeds stop then."""
-        self._template = text.template
-        self._tool_format = text.tool_format
+        self.text = text
         self._executor = executor
         self._draw_seed = draw_seed
 
@@ -122,9 +103,10 @@ class EngineService:
         """
         started_at = self.clock()
         self._adapter(request)
-        token_ids = await self.tokenize_chat(request)
-        grammar = make_grammar(request.response_format, request.tool_use, self._tool_format)
-        return self._generation(request, [token_ids], options, received_at, self.clock() - started_at, grammar)
+        prompt = await self._chat_prompt(request)
+        grammar = self.text.grammar(request, prompt.start)
+        tokenize_s = self.clock() - started_at
+        return self._generation(request, [prompt.token_ids], options, received_at, tokenize_s, grammar, prompt.start)
 
     async def complete(self, request: CompletionRequest, options: RequestOptions, received_at: float) -> Generation:
         """Return a generation, not started yet, that continues raw prompts.
@@ -149,16 +131,19 @@ class EngineService:
         Raises:
             ApiError: The engine cannot serve, or the request is wrong.
         """
+        return (await self._chat_prompt(request)).token_ids
+
+    async def _chat_prompt(self, request: ChatBody) -> ChatPrompt:
         ready = self._ready()
-        if request.tool_use is not None and self._tool_format is None:
+        if request.tool_use is not None and self.text.tool_format is None:
             raise unsupported(FieldRefusal("tools", _NO_TOOLS))
         num_chars = sum(message.num_chars for message in request.messages)
         if request.tool_use is not None:
             num_chars += len(json.dumps([tool.as_json() for tool in request.tool_use.tools], ensure_ascii=False))
         self._check_chars(num_chars, ready, "messages")
         if not request.tools and num_chars + CHARS_PER_TURN * len(request.messages) <= INLINE_CHARS:
-            return self._encode_chat(request)
-        return await self._off_loop(self._encode_chat, request)
+            return self.text.chat_prompt(request)
+        return await self._off_loop(self.text.chat_prompt, request)
 
     async def tokenize_text(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return the tokens of a raw prompt, by default with the model's start tokens.
@@ -212,20 +197,6 @@ class EngineService:
         if largest >= ready.vocab_size:
             raise invalid_value(param, f"`{param}` must have tokens of the vocabulary; got {largest}.")
 
-    def _encode_chat(self, request: ChatBody) -> list[int]:
-        if self._template is None:
-            message = "`messages` is not supported by this engine: the model has no chat template; use /v1/completions."
-            raise ApiError(400, message, param="messages", code="unsupported_parameter")
-        try:
-            tools = request.tool_use.tools if request.tool_use is not None else ()
-            options = template_options(request.chat_template_kwargs, request.reasoning_effort, self._template.options)
-            shown = [tool.as_json() for tool in tools]
-            segments: list[Segment] = self._template.segments(request.messages, shown, options)
-        except TemplateError as error:
-            message = f"`messages` must suit the model's chat template, which refused them: {error}."
-            raise invalid_value("messages", message) from error
-        return self.tokenizer.encode_segments(segments)
-
     async def _off_loop(self, convert: Callable[[_T], _Result], argument: _T) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._executor, convert, argument)
 
@@ -237,6 +208,7 @@ class EngineService:
         received_at: float,
         tokenize_s: float,
         grammar: Grammar | None = None,
+        start: ReasoningStart = "behind",
     ) -> Generation:
         params = [param for token_ids in prompts for param in self._params(request, len(token_ids))]
         longest = max(map(len, prompts))
@@ -248,13 +220,14 @@ class EngineService:
             received_at=received_at,
             tokenize_s=tokenize_s,
             grammar=grammar,
+            may_reason=isinstance(request, ChatBody) and self.text.shows_reasoning_apart,
             # A stop string must be found as soon as its last token arrives.
             is_patient=not request.stream and not request.stops,
             adapter=self._adapter(request),
         )
         stop_token_ids = frozenset() if request.ignore_eos else self.tokenizer.stop_token_ids
         use = request.tool_use if isinstance(request, ChatBody) else None
-        choices = [self._choice(index, request.stops, stop_token_ids, use) for index in range(len(params))]
+        choices = [self.text.choice(index, request.stops, stop_token_ids, use, start) for index in range(len(params))]
         metrics = self.metrics.for_request(longest, prompt.lane)
         return Generation(self.link, prompt, params, choices, metrics, self.clock)
 
@@ -270,12 +243,3 @@ class EngineService:
             stop_token_ids=self.tokenizer.stop_token_ids,
             draw_seed=self._draw_seed,
         )
-
-    def _choice(self, index: int, stops: Sequence[str], stop_token_ids: frozenset[int], use: ToolUse | None) -> Choice:
-        token_bytes = self.tokenizer.token_bytes
-        form = self._tool_format
-        if use is None or form is None:
-            return Choice(index, token_bytes, stop_token_ids, stops)
-        names = {tool.function.name for tool in use.allowed}
-        parser = ToolParser(form, names, form.make_id, max_calls=None if use.may_be_many else 1)
-        return Choice(index, form.token_bytes(token_bytes), stop_token_ids, stops, parser)

@@ -122,7 +122,7 @@ class EngineProbes:
         return state
 
     def _model(self, adapter: str | None = None) -> dict[str, Any]:
-        ready, config = self._service.link.ready, self._service.config
+        ready, config, text = self._service.link.ready, self._service.config, self._service.text
         parent = {} if adapter is None else {"parent": config.model_name}
         return {
             "id": config.model_name if adapter is None else adapted_name(adapter, config),
@@ -131,6 +131,10 @@ class EngineProbes:
             "created": self._created,
             "owned_by": "penstock",
             "max_model_len": None if ready is None else ready.max_model_len,
+            "tool_format": None if text.tool_format is None else text.tool_format.family,
+            "reasoning_format": text.reasoning.family
+            if text.reasoning is not None and text.reasoning.is_apart
+            else None,
         }
 
 

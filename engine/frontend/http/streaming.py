@@ -53,9 +53,7 @@ class Relay:
             for choice, delta in await self._generation.next():
                 if delta.has_content:
                     self._generation.note_first_token()
-                answers[choice.index].texts.append(delta.text)
-                answers[choice.index].calls.extend(delta.calls)
-                answers[choice.index].entries.extend(delta.entries)
+                answers[choice.index].add(delta)
         await self._generation.settle()
         body = self._wire.body(answers, self._usage(), self._report())
         await self._write(send_answer(self._send, 200, body, self._headers()))
@@ -108,12 +106,12 @@ class Relay:
             self._wire.show_usage(self._usage())
         for choice, delta in gained:
             if choice.index not in self._begun:
-                if choice.tools is not None and not (delta.has_content or delta.entries or delta.finish is not None):
+                if choice.may_call and not (delta.has_content or delta.entries or delta.finish is not None):
                     continue  # text or a tool call: the next tokens tell
                 self._begun.add(choice.index)
                 has_text = bool(delta.text) or not delta.calls
                 parts.append(self._wire.opening(choice.index, has_text=has_text))
-            if delta.has_content or delta.entries:
+            if delta.has_content or delta.entries or delta.reasoning_entries:
                 self._generation.note_first_token()
                 parts.append(self._wire.delta(choice.index, delta))
         return parts
@@ -134,6 +132,11 @@ class Relay:
             prompt_tokens=self._generation.prompt.num_tokens,
             completion_tokens=sum(choice.num_tokens for choice in self._generation.choices),
             cached_tokens=self._generation.num_cached_tokens,
+            reasoning_tokens=(
+                sum(choice.num_reasoning_tokens for choice in self._generation.choices)
+                if self._generation.prompt.may_reason
+                else None
+            ),
         )
 
     async def _write(self, sending: Awaitable[None]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from engine.frontend.text.choice import Choice, Delta, Finish, TokenEntry
-from engine.frontend.tools.tool_parser import CallDelta
+from engine.frontend.tools.call_scanner import CallDelta
 
 DONE = b"data: [DONE]\n\n"
 _encode = msgspec.json.Encoder().encode
@@ -40,15 +40,20 @@ class TokenUsage:
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    reasoning_tokens: int | None = None
+    """Part of the completion's tokens; None for models that do not reason."""
 
     def as_json(self) -> dict[str, Any]:
         """Return OpenAI's `usage`."""
-        return {
+        usage: dict[str, Any] = {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
             "total_tokens": self.prompt_tokens + self.completion_tokens,
             "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
         }
+        if self.reasoning_tokens is not None:
+            usage["completion_tokens_details"] = {"reasoning_tokens": self.reasoning_tokens}
+        return usage
 
 
 class Wire(Protocol):
@@ -81,11 +86,26 @@ class CollectedChoice:
     texts: list[str]
     entries: list[TokenEntry]
     calls: list[CallDelta] = field(default_factory=list)
+    reasonings: list[str] = field(default_factory=list)
+    reasoning_entries: list[TokenEntry] = field(default_factory=list)
+
+    def add(self, delta: Delta) -> None:
+        """Add new output."""
+        self.texts.append(delta.text)
+        self.calls.extend(delta.calls)
+        self.entries.extend(delta.entries)
+        self.reasonings.append(delta.reasoning)
+        self.reasoning_entries.extend(delta.reasoning_entries)
 
     def message(self) -> dict[str, Any]:
-        """Return the assistant's message in OpenAI's form; without content when there are only calls."""
-        text, calls = "".join(self.texts), _joined_calls(self.calls)
+        """Return the assistant's message in OpenAI's form; without content when there are only calls.
+
+        Reasoning has DeepSeek's member `reasoning_content`.
+        """
+        text, calls, reasoning = "".join(self.texts), _joined_calls(self.calls), "".join(self.reasonings)
         message: dict[str, Any] = {"role": "assistant", "content": text or None if calls else text, "refusal": None}
+        if reasoning:
+            message["reasoning_content"] = reasoning
         return message | {"tool_calls": calls} if calls else message
 
 
@@ -139,15 +159,20 @@ class ChatWire(_EventWire):
         return self._event(index, b'"delta":{"role":"assistant","content":%b}' % content, b"null", b"null")
 
     def delta(self, index: int, delta: Delta) -> bytes:
-        """Return a delta with content, then one for each piece of a call."""
-        logprobs = _encode(self._logprobs(delta.entries)) if delta.entries else b"null"
+        """Return a delta with reasoning, one with content, then one for each piece of a call, where there are such."""
         events = []
-        if delta.text or not delta.calls:
-            events.append(self._event(index, b'"delta":{"content":%b}' % _encode(delta.text), logprobs, b"null"))
-            logprobs = b"null"
+        if delta.reasoning or delta.reasoning_entries:
+            logprobs = self._all_logprobs((), delta.reasoning_entries) if delta.reasoning_entries else None
+            content = b'"delta":{"reasoning_content":%b}' % _encode(delta.reasoning)
+            events.append(self._event(index, content, _encode(logprobs), b"null"))
+        logprobs_json = _encode(self._logprobs(delta.entries)) if delta.entries else b"null"
+        if delta.text or (not delta.calls and (delta.entries or not events)):
+            events.append(self._event(index, b'"delta":{"content":%b}' % _encode(delta.text), logprobs_json, b"null"))
+            logprobs_json = b"null"
         for call in delta.calls:
-            events.append(self._event(index, b'"delta":{"tool_calls":[%b]}' % _call_piece(call), logprobs, b"null"))
-            logprobs = b"null"
+            piece = b'"delta":{"tool_calls":[%b]}' % _call_piece(call)
+            events.append(self._event(index, piece, logprobs_json, b"null"))
+            logprobs_json = b"null"
         return b"".join(events)
 
     def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None) -> bytes:
@@ -160,19 +185,31 @@ class ChatWire(_EventWire):
             {
                 "index": answer.choice.index,
                 "message": answer.message(),
-                "logprobs": self._logprobs(answer.entries) if answer.entries else None,
+                "logprobs": self._all_logprobs(answer.entries, answer.reasoning_entries),
                 "finish_reason": answer.choice.finish,
             }
             for answer in answers
         ]
         return self._body(choices, usage, extra)
 
+    def _all_logprobs(
+        self, entries: Sequence[TokenEntry], reasoning_entries: Sequence[TokenEntry]
+    ) -> dict[str, Any] | None:
+        """Return the log probabilities of the answer, and apart those of the reasoning; None if there are none."""
+        if not entries and not reasoning_entries:
+            return None
+        found = self._logprobs(entries)
+        return found | {"reasoning_content": self._tokens(reasoning_entries)} if reasoning_entries else found
+
     def _logprobs(self, entries: Iterable[TokenEntry]) -> dict[str, Any]:
-        content = []
+        return {"content": self._tokens(entries), "refusal": None}
+
+    def _tokens(self, entries: Iterable[TokenEntry]) -> list[dict[str, Any]]:
+        found = []
         for entry in entries:
             top = [self._token(token_id, logprob) for token_id, logprob in entry.top]
-            content.append({**self._token(entry.token_id, entry.logprob), "top_logprobs": top})
-        return {"content": content, "refusal": None}
+            found.append({**self._token(entry.token_id, entry.logprob), "top_logprobs": top})
+        return found
 
     def _token(self, token_id: int, logprob: float) -> dict[str, Any]:
         data = self._token_bytes(token_id)

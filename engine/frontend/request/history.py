@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+_REASONING: Final = ("reasoning_content", "reasoning", "thinking")
+"""Spellings of an earlier answer's reasoning, the most common first."""
 _TURN: Final = frozenset({"role", "content", "name", "tool_call_id", "tool_calls", "refusal"})
 
 
 def modern_history(messages: list[Any]) -> list[Any]:
-    """Return the messages without the older spelling of calls, and answers with their text as content.
+    """Return the messages without the older spelling of calls, and answers with their text and reasoning as such.
 
     A message with `role: function` becomes the output of the call of that function.
     """
@@ -28,6 +30,9 @@ def _modern(message: dict[str, Any]) -> dict[str, Any]:
         changed["tool_calls"] = [{"id": _call_id(call.get("name")), "type": "function", "function": call}]
     if changed.keys() - _TURN:
         changed.setdefault("content", changed.get("refusal", ""))  # such as an answer that ended during its reasoning
+    texts = [changed.pop(name, None) for name in _REASONING]
+    if reasoning := next((text for text in texts if isinstance(text, str) and text), ""):
+        changed["reasoning_content"] = reasoning
     if content == []:  # as good as absent
         changed["content"] = ""
     elif isinstance(content, list):

@@ -60,6 +60,8 @@ class Message(msgspec.Struct, frozen=True):
     tool_calls: list[ToolCall] | None = None
     refusal: str | None = None
     """Refusal text of an answer without content."""
+    reasoning_content: str | None = None
+    """Reasoning of an earlier answer, for chat templates that read it."""
 
     @property
     def text(self) -> str:
@@ -70,7 +72,7 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def num_chars(self) -> int:
-        """Number of characters of the content and the tool calls."""
+        """Number of characters of the content and the tool calls; few templates read the reasoning."""
         calls = self.tool_calls or ()
         return len(self.text) + sum(len(call.function.name) + len(call.function.arguments) for call in calls)
 
@@ -141,7 +143,7 @@ class ChatBody(SamplingFields, frozen=True, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
     """Variables for the chat template; each must be one that the template reads."""
     reasoning_effort: Any = None
-    """Handed to a chat template that reads it, otherwise without effect."""
+    """Handed to a chat template in the form that it reads, otherwise without effect."""
 
     @property
     def tool_use(self) -> ToolUse | None:
@@ -197,7 +199,7 @@ def parse_chat(body: bytes, config: FrontConfig) -> ChatBody:
     choose_tools(request.tools, request.tool_choice, request.parallel_tool_calls)
     if request.top_logprobs is not None and not request.logprobs:
         raise wrong_request(lonely_field("top_logprobs", "logprobs"))
-    _check_limit("top_logprobs", request.top_logprobs, min(config.max_top_logprobs, MAX_SERVED_TOP_LOGPROBS), 0)
+    _check_limit("top_logprobs", request.top_logprobs, min(config.answers.max_top_logprobs, MAX_SERVED_TOP_LOGPROBS), 0)
     _check_turns(request.messages)
     check_options(request.chat_template_kwargs or {})
     return request
@@ -220,7 +222,7 @@ def parse_completion(body: bytes, config: FrontConfig) -> CompletionRequest:
     """
     request = _convert(parse_object(body), CompletionRequest, _OF_COMPLETIONS)
     _check_common(request, config)
-    _check_limit("logprobs", request.logprobs, min(config.max_top_logprobs, MAX_SERVED_TOP_LOGPROBS), 0)
+    _check_limit("logprobs", request.logprobs, min(config.answers.max_top_logprobs, MAX_SERVED_TOP_LOGPROBS), 0)
     if request.best_of is not None and request.best_of != request.num_choices:
         raise unsupported(unserved_field("best_of", _OF_COMPLETIONS["best_of"]))
     _check_prompt(request.prompt)
@@ -244,7 +246,7 @@ def _convert(document: dict[str, Any], kind: type[_Request], rules: dict[str, Kn
 
 def _check_common(request: SamplingFields, config: FrontConfig) -> None:
     adapter_of(request.model, config)
-    _check_limit("n", request.n, config.max_choices, 1)
+    _check_limit("n", request.n, config.answers.max_choices, 1)
     if request.stream_options is not None and not request.stream:
         raise wrong_request(lonely_field("stream_options", "stream"))
 

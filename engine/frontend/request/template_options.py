@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.frontend.fields.faults import FieldRefusal
@@ -9,6 +11,35 @@ from engine.frontend.request.errors import invalid_value, unsupported
 
 MAX_OPTION_CHARS: Final = 256
 """Longest string that a request may hand to the chat template."""
+EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""Values of `reasoning_effort` in ascending order."""
+SYSTEM_SWITCHES: Final = {False: "/no_think", True: "/think"}
+"""Texts in a system message that switch reasoning off and on."""
+_HARMONY_EFFORTS: Final = frozenset({"low", "medium", "high"})
+_SWITCHES: Final = ("enable_thinking", "thinking")
+"""Boolean variables by which templates switch reasoning on and off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateSwitches:
+    """Ways in which one chat template lets a request choose how much the model reasons."""
+
+    variables: Set[str]
+    """Variables that the template reads."""
+    efforts: Set[str] = frozenset()
+    """Values of `reasoning_effort` that the template distinguishes; empty if it prints any."""
+    is_harmony: bool = False
+    """True for gpt-oss, which knows three efforts and whose template prints any."""
+    has_system_switch: bool = False
+    """True if the template looks for a switch in the system message."""
+
+    def nearest_effort(self, effort: str) -> str:
+        """Return the effort that the template knows nearest to this one, the smaller of two equally near."""
+        known = self.efforts & set(EFFORTS) or (_HARMONY_EFFORTS if self.is_harmony else frozenset())
+        if effort in known or effort not in EFFORTS or not known:
+            return effort
+        place = EFFORTS.index(effort)
+        return min(known, key=lambda other: (abs(EFFORTS.index(other) - place), EFFORTS.index(other)))
 
 
 def check_options(options: dict[str, Any]) -> None:
@@ -21,23 +52,45 @@ def check_options(options: dict[str, Any]) -> None:
             )
 
 
-def template_options(given: dict[str, Any] | None, effort: object, known: frozenset[str]) -> dict[str, Any]:
+def template_options(given: dict[str, Any] | None, effort: object, switches: TemplateSwitches) -> dict[str, Any]:
     """Return the variables that a request hands to the chat template.
+
+    An effort becomes the nearest one that the template knows. For a template with a switch only, `none` and `minimal`
+    turn reasoning off and the others turn it on. What `chat_template_kwargs` sets counts more.
 
     Args:
         given: Member `chat_template_kwargs`.
         effort: Member `reasoning_effort`.
-        known: Variables that the template reads.
+        switches: What the template reads.
 
     Raises:
         ApiError: The template does not read one of `chat_template_kwargs` (400).
     """
     options = dict(given or {})
+    known = switches.variables
     for name in sorted(options.keys() - known):
         where = f"chat_template_kwargs.{name[:64]}"
         read = ", ".join(sorted(known)) or "none"
         message = f"`{where}` is not a variable that the model's chat template reads; it reads {read}."
         raise unsupported(FieldRefusal(where, message))
-    if "reasoning_effort" in known and isinstance(effort, str) and len(effort) <= MAX_OPTION_CHARS:
-        options.setdefault("reasoning_effort", effort)
+    if not isinstance(effort, str) or len(effort) > MAX_OPTION_CHARS:
+        return options
+    if "reasoning_effort" in known:
+        options.setdefault("reasoning_effort", switches.nearest_effort(effort))
+    if (wants_reasoning := wanted_reasoning(effort)) is not None:
+        for name in known & set(_SWITCHES):
+            options.setdefault(name, wants_reasoning)
     return options
+
+
+def wanted_reasoning(effort: object) -> bool | None:
+    """Return whether an effort turns reasoning on; None if it is no known effort."""
+    return effort not in ("none", "minimal") if effort in EFFORTS else None
+
+
+def system_switch(effort: object, switches: TemplateSwitches) -> str | None:
+    """Return the text to add to the system message; None for templates that have a variable or no switch."""
+    wants_reasoning = wanted_reasoning(effort)
+    if wants_reasoning is None or not switches.has_system_switch or switches.variables & {*_SWITCHES}:
+        return None
+    return SYSTEM_SWITCHES[wants_reasoning]

@@ -21,7 +21,6 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,10 @@ import jinja2.meta
 
 from engine.config import EngineConfigError
 from engine.frontend.request.requests import Message
-from engine.frontend.text.sandbox import BoundedEnvironment, TemplateError, render
+from engine.frontend.request.template_options import SYSTEM_SWITCHES, TemplateSwitches
+from engine.frontend.text.placeholders import Segment, TextPlaceholders
+from engine.frontend.text.sandbox import BoundedEnvironment, render
+from engine.frontend.text.template_nodes import compared_texts, reasoning_member
 
 MAX_TEMPLATE_BYTES = 1024 * 1024
 _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -39,14 +41,6 @@ _OWN_VARIABLES = frozenset(
     {*_SPECIAL_NAMES, "messages", "tools", "documents", "add_generation_prompt", "range", "loop", "caller"}
 )
 """Variables that the engine sets."""
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Part of a prompt; special tokens are recognized in `trusted` segments only."""
-
-    text: str
-    trusted: bool
 
 
 class ChatTemplate:
@@ -78,13 +72,23 @@ class ChatTemplate:
         try:
             environment = BoundedEnvironment(now)
             self._template = environment.bounded_template(source)
-            read = jinja2.meta.find_undeclared_variables(environment.parse(source))
+            tree = environment.parse(source)
+            read = jinja2.meta.find_undeclared_variables(tree)
         except (jinja2.TemplateError, SyntaxError, RecursionError, MemoryError) as error:  # nesting: the last three
             raise EngineConfigError(f"chat template: {error}") from error
         self.source = source
         self._special_tokens = dict(special_tokens)
         self.options = frozenset(read) - _OWN_VARIABLES - special_tokens.keys() - environment.globals.keys()
         """Variables that the template reads and a request may set."""
+        self.switches = TemplateSwitches(
+            variables=self.options,
+            efforts=compared_texts(tree, "reasoning_effort"),
+            is_harmony="<|channel|>" in source,
+            has_system_switch=SYSTEM_SWITCHES[False] in source,
+        )
+        """Ways to choose how much the model reasons."""
+        self.reasoning_member = reasoning_member(tree)
+        """Member of an assistant message that the template reads as its reasoning; None: it reads none."""
         special_texts = list(special_texts)
         self._disarm = _Disarmer(special_texts, by_edges="replace" in source)
         self._disarm_edges = _Disarmer(special_texts, by_edges=True)
@@ -118,7 +122,7 @@ class ChatTemplate:
         is_harmless = not self._is_suspicious(turns)
         if is_harmless and not self._may_join_pieces:
             return [Segment(rendered(turns, calls), trusted=True)]
-        placeholders = _Placeholders(self._nonce())
+        placeholders = TextPlaceholders(self._nonce())
         hidden = rendered([placeholders.hide(turn) for turn in turns], calls)
         if is_harmless:
             shown = rendered(turns, calls)
@@ -138,6 +142,12 @@ class ChatTemplate:
             turn["name"] = message.name
         if message.tool_call_id is not None:
             turn["tool_call_id"] = message.tool_call_id
+        if self.reasoning_member is not None and message.reasoning_content is not None:
+            reasoning = message.reasoning_content
+            if self.reasoning_member == "thinking" and message.tool_calls and message.text:
+                # gpt-oss's template takes one text beside calls, which it writes as reasoning.
+                reasoning, turn["content"] = f"{reasoning}\n\n{message.text}", ""
+            turn[self.reasoning_member] = reasoning
         return turn
 
     def _is_suspicious(self, turns: list[dict[str, str]]) -> bool:
@@ -182,43 +192,6 @@ class _Disarmer:
         if isinstance(value, dict):
             return {self(key): self(child) for key, child in value.items()}
         return [self(child) for child in value] if isinstance(value, list) else value
-
-
-class _Placeholders:
-    """Placeholders of the texts of one conversation."""
-
-    def __init__(self, nonce: str) -> None:
-        self._nonce = nonce
-        self._texts: list[str] = []
-
-    def hide(self, turn: dict[str, str]) -> dict[str, str]:
-        """Return the turn with each text replaced, except for the white space around it."""
-        return {key: value if key == "role" else self._replace(value) for key, value in turn.items()}
-
-    def _replace(self, text: str) -> str:
-        core = text.strip()
-        if not core:
-            return text
-        start = text.index(core)
-        self._texts.append(core)
-        return f"{text[:start]}{self._nonce}x{len(self._texts) - 1}x{text[start + len(core) :]}"
-
-    def cut(self, rendered: str) -> list[Segment]:
-        """Cut the rendered prompt into segments.
-
-        Raises:
-            TemplateError: The template changed a placeholder.
-        """
-        pieces = re.split(f"{self._nonce}x([0-9]+)x", rendered)
-        segments = []
-        for i, piece in enumerate(pieces):
-            if i % 2:
-                segments.append(Segment(self._texts[int(piece)], trusted=False))
-            elif self._nonce.lower() in piece.lower():
-                raise TemplateError("the model's chat template changes message text that has special tokens in it")
-            elif piece:
-                segments.append(Segment(piece, trusted=True))
-        return segments
 
 
 def _any_of(texts: Iterable[str]) -> re.Pattern[str]:

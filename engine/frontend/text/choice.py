@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -10,7 +10,9 @@ import msgspec
 
 from engine.frontend.text.detokenizer import Detokenizer
 from engine.frontend.text.stop import StopMatcher
-from engine.frontend.tools.tool_parser import CallDelta, ToolParser
+from engine.frontend.tools.call_scanner import CallDelta, CallScanner, Parsed
+from engine.frontend.tools.harmony_parser import HarmonyParser
+from engine.frontend.tools.reasoning_parser import OutputParser
 from engine.protocol import SeqOutput, StageTimes, TokenLogprobs
 
 Finish = Literal["stop", "length", "tool_calls"]
@@ -26,36 +28,49 @@ class TokenEntry:
     logprob: float
     top: tuple[tuple[int, float], ...]
     offset: int
-    """Number of characters of the answer before this token."""
+    """Number of characters of the answer before this token; reasoning is not part of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """New output of a choice: text, tool calls, their log probabilities and the finish reason at the end."""
+    """New output of a choice: text, tool calls, reasoning, their log probabilities and the finish reason at the end."""
 
     text: str = ""
     entries: tuple[TokenEntry, ...] = ()
+    """Log probabilities of the answer's tokens."""
     finish: Finish | None = None
     calls: tuple[CallDelta, ...] = ()
+    reasoning: str = ""
+    reasoning_entries: tuple[TokenEntry, ...] = ()
+    """Log probabilities of the reasoning's tokens, the marks around it included."""
 
     @property
     def has_content(self) -> bool:
-        """True if there is text or a tool call to send."""
-        return bool(self.text or self.calls)
+        """True if there is text, reasoning or a tool call to send."""
+        return bool(self.text or self.calls or self.reasoning)
 
 
 @dataclass(slots=True)
 class Choice:
-    """Text of one sequence so far, detokenized and cut at stop strings."""
+    """Text of one sequence so far, detokenized, parted from its reasoning and cut at stop strings.
+
+    Stop strings are looked for in the answer only: reasoning may contain them.
+    """
 
     index: int
     token_bytes: Callable[[int], bytes]
     stop_token_ids: frozenset[int]
     stops: Sequence[str] = ()
-    tools: ToolParser | None = None
+    tools: CallScanner | None = None
     """Parser of tool calls in the text; None if the request offers no tools."""
+    reasoning: OutputParser | None = None
+    """Parser of the reasoning before the text; None if there can be none."""
+    markers: Mapping[int, str] = field(default_factory=dict)
+    """Marks around reasoning that are single tokens, by id."""
     num_tokens: int = 0
     """Number of generated tokens, the end token included."""
+    num_reasoning_tokens: int = 0
+    """Number of tokens of the reasoning and the marks around it."""
     finish: Finish | None = None
     stages: StageTimes | None = None
     has_stopped_itself: bool = False
@@ -63,9 +78,14 @@ class Choice:
     _detokenizer: Detokenizer = field(default_factory=Detokenizer)
     _matcher: StopMatcher = field(init=False)
     _num_chars: int = 0
-    """Number of detokenized characters, held-back ones included."""
+    """Number of characters of the answer, held-back ones included."""
     _num_shown: int = 0
     _entries: list[TokenEntry] = field(default_factory=list)
+    _reasoning_entries: list[TokenEntry] = field(default_factory=list)
+    _open_entries: list[TokenEntry] = field(default_factory=list)
+    """Log probabilities of tokens of which later tokens tell whether they are reasoning."""
+    _num_open: int = 0
+    """Number of such tokens."""
 
     def __post_init__(self) -> None:
         self._matcher = StopMatcher(self.stops)
@@ -74,7 +94,8 @@ class Choice:
         """Add the output of a step. The caller handles the finish reasons `abort` and `error` before."""
         assert self.finish is None, "an answer that ended got more tokens"
         self.stages = output.stages or self.stages
-        if self.tools is None or not self.tools.has_limit or len(output.token_ids) < 2:
+        caller = self._caller
+        if caller is None or not caller.has_limit or len(output.token_ids) < 2:
             return self._feed(output)
         return self._feed_one_by_one(output)
 
@@ -91,57 +112,118 @@ class Choice:
             tuple(entry for delta in deltas for entry in delta.entries),
             self.finish,
             _joined(call for delta in deltas for call in delta.calls),
+            "".join(delta.reasoning for delta in deltas),
+            tuple(entry for delta in deltas for entry in delta.reasoning_entries),
         )
+
+    @property
+    def may_call(self) -> bool:
+        """True if the answer may have tool calls."""
+        return self._caller is not None
+
+    @property
+    def _caller(self) -> CallScanner | None:
+        """Parser that finds tool calls; in harmony, the parser of the reasoning does."""
+        return self.reasoning if isinstance(self.reasoning, HarmonyParser) else self.tools
 
     def _feed(self, output: SeqOutput) -> Delta:
         token_ids = output.token_ids
         ends = output.finish_reason
         assert ends in (None, "stop", "length"), f"unexpected finish reason {ends}"
         has_end_token = ends == "stop" and bool(token_ids) and token_ids[-1] in self.stop_token_ids
-        text = self._feed_tokens(token_ids[:-1] if has_end_token else token_ids, output.logprobs)
+        parsed = self._feed_tokens(token_ids[:-1] if has_end_token else token_ids, output.logprobs)
         if has_end_token and self._matcher.matched is None:  # else a stop string ended it first
             self.num_tokens += 1
         if self._matcher.matched is None and ends is not None:
-            text += self._show(self._detokenizer.flush())
+            parsed += self._feed_end()
             if self._matcher.matched is None:
-                text += self._matcher.flush()
+                parsed += Parsed(self._matcher.flush())
                 self.finish = ends
         if self._matcher.matched is not None:
             self.finish = "stop"
             self.has_stopped_itself = ends is None
-        self._num_shown += len(text)
-        entries = self._release_entries()
-        if self.tools is None:
-            return Delta(text, entries, self.finish)
-        return self._with_calls(self.tools, text, entries)
+        self._num_shown += len(parsed.text)
+        entries, reasoning_entries = self._release_entries(), tuple(self._reasoning_entries)
+        self._reasoning_entries.clear()
+        if self._caller is not None:
+            parsed = self._with_calls(self._caller, parsed)
+        return Delta(parsed.text, entries, self.finish, parsed.calls, parsed.reasoning, reasoning_entries)
 
-    def _with_calls(self, tools: ToolParser, text: str, entries: tuple[TokenEntry, ...]) -> Delta:
+    def _with_calls(self, caller: CallScanner, parsed: Parsed) -> Parsed:
         """Separate the tool calls from the text."""
-        parsed = tools.feed(text)
-        shown, calls = parsed.text, parsed.calls
-        if tools.is_full and self.finish != "stop":
+        if caller is self.tools:
+            parsed = caller.feed(parsed.text) + Parsed(reasoning=parsed.reasoning)
+        if caller.is_full and self.finish != "stop":
             self.has_stopped_itself = self.finish is None
             self.finish = "stop"
         if self.finish is not None:
-            rest = tools.finish()
-            shown, calls = shown + rest.text, calls + rest.calls
-            if self.finish == "stop" and tools.num_calls:
+            parsed += caller.finish()
+            if self.finish == "stop" and caller.num_calls:
                 self.finish = "tool_calls"
-        return Delta(shown, entries, self.finish, calls)
+        return parsed
 
-    def _feed_tokens(self, token_ids: list[int], logprobs: list[TokenLogprobs] | None) -> str:
-        if not self.stops and logprobs is None:
+    def _feed_tokens(self, token_ids: list[int], logprobs: list[TokenLogprobs] | None) -> Parsed:
+        if not self.stops and logprobs is None and (self.reasoning is None or self.reasoning.is_over):
             self.num_tokens += len(token_ids)
-            return self._detokenizer.feed(b"".join([self.token_bytes(token_id) for token_id in token_ids]))
-        shown: list[str] = []
+            text = self._detokenizer.feed(b"".join([self.token_bytes(token_id) for token_id in token_ids]))
+            return Parsed(text)
+        found = Parsed()
         for i, token_id in enumerate(token_ids):
             self.num_tokens += 1
-            if logprobs is not None:
-                self._entries.append(_entry(token_id, logprobs[i], self._num_chars))
-            shown.append(self._show(self._detokenizer.feed(self.token_bytes(token_id))))
+            entry = None if logprobs is None else _entry(token_id, logprobs[i], self._num_chars + self._num_held)
+            if self.reasoning is None or self.reasoning.is_over:
+                if entry is not None:
+                    self._entries.append(entry)
+                found += Parsed(self._show(self._detokenizer.feed(self.token_bytes(token_id))))
+            else:
+                found += self._read(self.reasoning, token_id, entry)
             if self._matcher.matched is not None:
                 break
-        return "".join(shown)
+        return found
+
+    @property
+    def _num_held(self) -> int:
+        return 0 if self.reasoning is None else self.reasoning.num_held
+
+    def _read(self, parser: OutputParser, token_id: int, entry: TokenEntry | None) -> Parsed:
+        """Feed a token to the parser of reasoning, and count it where it belongs."""
+        was = parser.phase
+        if (marker := self.markers.get(token_id)) is None:
+            parsed = parser.feed(self._detokenizer.feed(self.token_bytes(token_id)))
+        else:
+            parsed = parser.feed(self._detokenizer.flush()) + parser.mark(marker)
+        self._num_open += 1
+        if entry is not None:
+            self._open_entries.append(entry)
+        has_answer = bool(parsed.text or parsed.calls)
+        if not has_answer and "reasoning" in (was, parser.phase):
+            if not self._detokenizer.is_incomplete:  # the rest of a character may belong to the answer
+                self._decide_reasoning()
+        elif has_answer or parser.phase == "answer":
+            self._decide(self._entries if has_answer or not parser.has_heads else [])
+        return Parsed(self._show(parsed.text), parsed.calls, parsed.reasoning)
+
+    def _decide_reasoning(self) -> None:
+        self.num_reasoning_tokens += self._num_open
+        self._decide(self._reasoning_entries)
+
+    def _decide(self, entries: list[TokenEntry]) -> None:
+        """Move the tokens that waited for a decision."""
+        entries += self._open_entries
+        self._open_entries = []
+        self._num_open = 0
+
+    def _feed_end(self) -> Parsed:
+        """Return the last output: an incomplete character, and what the parser of reasoning held back."""
+        rest = self._detokenizer.flush()
+        if self.reasoning is None:
+            return Parsed(self._show(rest))
+        parsed = self.reasoning.feed(rest)
+        if self.reasoning.phase == "reasoning":
+            self._decide_reasoning()
+        parsed += self.reasoning.finish()
+        self._decide(self._entries)
+        return Parsed(self._show(parsed.text), parsed.calls, parsed.reasoning)
 
     def _show(self, text: str) -> str:
         self._num_chars += len(text)

@@ -11,6 +11,11 @@ class Detokenizer:
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
+    @property
+    def is_incomplete(self) -> bool:
+        """True if the bytes so far end inside a character."""
+        return bool(self._decoder.getstate()[0])
+
     def feed(self, data: bytes) -> str:
         """Return the characters that `data` completes; invalid bytes become U+FFFD."""
         return self._decoder.decode(data)

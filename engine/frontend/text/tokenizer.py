@@ -12,7 +12,8 @@ import msgspec
 import tokenizers
 
 from engine.config import MAX_TOKENIZER_MERGES, EngineConfigError
-from engine.frontend.text.chat_template import Segment, read_json, special_tokens
+from engine.frontend.text.chat_template import read_json, special_tokens
+from engine.frontend.text.placeholders import Segment
 from engine.frontend.text.token_bytes import vocabulary_codec
 
 _MAX_FILE_BYTES = 128 << 20

@@ -1,1 +1,1 @@
-"""Tool calls: grammars that constrain them, and a parser that finds them in answers."""
+"""Tool calls and reasoning: grammars around them, and parsers that find them in answers."""

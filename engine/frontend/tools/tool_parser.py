@@ -1,35 +1,16 @@
-"""Incremental parser of tool calls in an answer. No I/O; the result does not depend on how the text is split."""
+"""Incremental parser of tool calls whose arguments are JSON. The result does not depend on how the text is split."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import msgspec
 
-from engine.frontend.tools.tool_format import ARGS, CALL_ID, MakeId, ToolFormat
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallDelta:
-    """Piece of a tool call: its id and name first, then its arguments as text."""
-
-    index: int
-    """Position of the call in the answer, from 0."""
-    id: str | None = None
-    name: str | None = None
-    arguments: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """Text and tool calls found in a piece of the answer."""
-
-    text: str
-    calls: tuple[CallDelta, ...]
+from engine.frontend.tools.call_heads import ANY_OBJECT, OBJECT_HEAD, named_head
+from engine.frontend.tools.call_scanner import CallScanner, Parsed, num_started
+from engine.frontend.tools.tool_format import DEEPSEEK_CALL, DEEPSEEK_CALL_END, MakeId, ToolFormat
 
 
 class _State(Enum):
@@ -45,14 +26,16 @@ class _State(Enum):
     """After a call's object."""
 
 
-class ToolParser:
+_FENCE = "```"
+
+
+class ToolParser(CallScanner):
     """Parser of one answer. Malformed calls and calls of unknown functions stay text."""
 
     def __init__(self, form: ToolFormat, names: Collection[str], make_id: MakeId, max_calls: int | None = None) -> None:
+        super().__init__(names, make_id, max_calls)
         self._form = form
-        self._max_calls = max_calls
-        self._names = names
-        self._make_id = make_id
+        self._named_head = named_head(form)
         self._state = _State.HEAD if form.opens_bare else _State.TEXT
         self._is_bare = form.opens_bare
         self._buffer = ""
@@ -64,21 +47,10 @@ class ToolParser:
         """True if the call's name stands before its arguments instead of around them."""
         self._num_scanned = 0
         """Number of characters of the buffer that the span has scanned, in WHOLE."""
-        self._spaces = ""
-        """White space held back; it is dropped before a call."""
-        self._text: list[str] = []
-        self._calls: list[CallDelta] = []
-        self.num_calls = 0
 
     @property
-    def has_limit(self) -> bool:
-        """True if the number of calls is limited."""
-        return self._max_calls is not None
-
-    @property
-    def is_full(self) -> bool:
-        """True if the last allowed call is complete; later text is ignored."""
-        return self.num_calls == self._max_calls and self._state in (_State.BETWEEN, _State.TEXT)
+    def _is_inside_call(self) -> bool:
+        return self._state not in (_State.BETWEEN, _State.TEXT)
 
     def feed(self, text: str) -> Parsed:
         """Parse more of the answer."""
@@ -98,9 +70,7 @@ class ToolParser:
         if self._state is _State.TEXT:
             self._show(self._buffer)
             self._buffer = ""
-        if not self.num_calls:
-            self._text.append(self._spaces)
-        self._spaces = ""
+        self._show_last_spaces()
         return self._take()
 
     def _step(self) -> bool:
@@ -123,7 +93,7 @@ class ToolParser:
         opening = self._form.opening
         found = self._buffer.find(opening)
         if found < 0:
-            num_held = _num_started(self._buffer, opening)
+            num_held = num_started(self._buffer, opening)
             self._show(self._buffer[: len(self._buffer) - num_held])
             self._buffer = self._buffer[len(self._buffer) - num_held :]
             return False
@@ -137,10 +107,11 @@ class ToolParser:
     def _in_head(self) -> bool:
         if self._is_bare and self._skip_bare_opening():
             return True
-        named = _NAMED_HEAD.match(self._buffer) if self._form.knows_named_calls else None
-        match = named or _HEAD.match(self._buffer)
-        if match is not None and match["name"] in self._names:
-            self._begin(match["name"])
+        named = self._named_head.whole.match(self._buffer) if self._named_head is not None else None
+        match = named or OBJECT_HEAD.whole.match(self._buffer)
+        name = "" if match is None else match.groupdict().get("fenced") or match["name"]
+        if match is not None and name in self._names:
+            self._begin(name)
             self._buffer = self._buffer[match.end() - 1 :]
             self._span = _JsonSpan()
             self._is_named = named is not None
@@ -148,7 +119,7 @@ class ToolParser:
             return True
         if match is None and self._may_be_head():
             return False
-        if match is not None or self._is_bare or not _MAY_BE_OBJECT.match(self._buffer):
+        if match is not None or self._is_bare or not ANY_OBJECT.match(self._buffer):
             self._give_up()
         else:
             self._span = _JsonSpan()
@@ -157,9 +128,8 @@ class ToolParser:
         return True
 
     def _may_be_head(self) -> bool:
-        if self._form.knows_named_calls and _MAY_BE_NAMED_HEAD.fullmatch(self._buffer):
-            return True
-        return _MAY_BE_HEAD.fullmatch(self._buffer) is not None
+        heads = (OBJECT_HEAD, self._named_head)
+        return any(head is not None and head.beginnings.fullmatch(self._buffer) is not None for head in heads)
 
     def _skip_bare_opening(self) -> bool:
         """Remove the marker at the start of an answer, if there is one."""
@@ -218,6 +188,8 @@ class ToolParser:
 
     def _in_between(self) -> bool:
         self._buffer = self._buffer.lstrip()
+        if self._form.family in ("deepseek", "deepseek_v31"):
+            return self._in_between_deepseek()
         closing = self._form.closing
         if not self._buffer or (closing.startswith(self._buffer) and self._buffer != closing):
             return False
@@ -234,14 +206,24 @@ class ToolParser:
             self._state = _State.TEXT
         return True
 
-    def _begin(self, name: str) -> None:
-        self._spaces = ""
-        self._calls.append(CallDelta(index=self.num_calls, id=self._make_id(), name=name))
-        self.num_calls += 1
-
-    def _add_arguments(self, text: str) -> None:
-        if text:
-            self._calls.append(CallDelta(index=self.num_calls - 1, arguments=text))
+    def _in_between_deepseek(self) -> bool:
+        """Drop the fence and the end of a call; another one may begin before the end of all."""
+        markers = (_FENCE, DEEPSEEK_CALL_END, DEEPSEEK_CALL, self._form.closing)
+        for marker in markers:
+            if not self._buffer.startswith(marker):
+                continue
+            if marker == DEEPSEEK_CALL:
+                self._consumed = ""
+                self._state = _State.HEAD
+                return True
+            self._buffer = self._buffer[len(marker) :]
+            if marker == self._form.closing:
+                self._state = _State.TEXT
+            return True
+        if any(marker.startswith(self._buffer) for marker in markers):
+            return False
+        self._state = _State.TEXT
+        return True
 
     def _give_up(self) -> None:
         """Turn the supposed call back into text."""
@@ -249,19 +231,6 @@ class ToolParser:
         self._consumed = ""
         self._is_bare = False
         self._state = _State.TEXT
-
-    def _show(self, text: str) -> None:
-        """Show text. White space at its end, or before any text, waits until more text follows."""
-        pending = self._spaces + text
-        shown = pending.rstrip()
-        self._spaces = pending[len(shown) :]
-        if shown:
-            self._text.append(shown)
-
-    def _take(self) -> Parsed:
-        parsed = Parsed("".join(self._text), tuple(self._calls))
-        self._text, self._calls = [], []
-        return parsed
 
 
 class _JsonSpan:
@@ -289,54 +258,3 @@ class _JsonSpan:
                 if not self._depth:
                     return index + 1
         return None
-
-
-_SPACES = r"\s*+"
-
-
-def _head_parts(has_type: bool, key: str) -> list[str]:
-    """Return the patterns of a call's parts up to its arguments' bracket."""
-    parts = [_SPACES, r"\[?", _SPACES, r"\{", _SPACES]
-    if has_type:
-        parts += [*'"type"', _SPACES, ":", _SPACES, *'"function"', _SPACES, ",", _SPACES]
-    parts += [*'"name"', _SPACES, ":", _SPACES, '"', "[A-Za-z0-9_-]{0,64}", '"', _SPACES, ",", _SPACES]
-    return [*parts, *f'"{key}"', _SPACES, ":", _SPACES, r"\{"]
-
-
-def _beginnings(parts: list[str]) -> str:
-    """Return a pattern that matches every prefix of the parts' sequence."""
-    pattern = ""
-    for part in reversed(parts):
-        pattern = f"(?:{part}{pattern})?"
-    return pattern
-
-
-_MAY_BE_HEAD = re.compile(
-    "|".join(
-        _beginnings(_head_parts(has_type, key)) for has_type in (False, True) for key in ("arguments", "parameters")
-    )
-)
-_HEAD = re.compile(
-    rf"{_SPACES}\[?{_SPACES}\{{{_SPACES}"
-    rf'(?:"type"{_SPACES}:{_SPACES}"function"{_SPACES},{_SPACES})?'
-    rf'"name"{_SPACES}:{_SPACES}"(?P<name>[A-Za-z0-9_-]{{1,64}})"{_SPACES},{_SPACES}'
-    rf'"(?:arguments|parameters)"{_SPACES}:{_SPACES}\{{'
-)
-_NAME = "[A-Za-z0-9_-]{1,64}"
-_ID = "[A-Za-z0-9]{0,64}"
-_NAMED_HEAD = re.compile(rf"{_SPACES}(?P<name>{_NAME})(?:{re.escape(CALL_ID)}{_ID})?{re.escape(ARGS)}{_SPACES}\{{")
-_MAY_BE_NAMED_HEAD = re.compile(
-    "|".join(
-        _beginnings([_SPACES, _NAME, *between, *map(re.escape, ARGS), _SPACES, r"\{"])
-        for between in ([], [*map(re.escape, CALL_ID), _ID])
-    )
-)
-_MAY_BE_OBJECT = re.compile(rf"{_SPACES}\[?{_SPACES}\{{")
-
-
-def _num_started(text: str, marker: str) -> int:
-    """Return the length of the longest suffix of the text that is a prefix of the marker."""
-    for length in range(min(len(text), len(marker) - 1), 0, -1):
-        if marker.startswith(text[len(text) - length :]):
-            return length
-    return 0

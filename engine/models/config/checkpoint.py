@@ -11,8 +11,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from engine.config import EngineConfigError
+from engine.huge_pages import drop_file_pages
 from engine.models.config.config import read_json_object
 from engine.models.config.config_reader import ModelConfigError
+from engine.models.config.text_part import text_name
 from engine.models.gguf.blocks import BlockValues
 from engine.models.gguf.tensors import GgufTensors
 
@@ -57,6 +59,10 @@ class TensorSource(Protocol):
 
     def blocks(self, name: str) -> BlockValues | None:
         """Return the codes and scales of a matrix in quantized blocks; None for other tensors."""
+        ...
+
+    def drop_pages(self) -> None:
+        """Release the memory of what was read of the files."""
         ...
 
 
@@ -106,12 +112,21 @@ class SafetensorsFiles:
         """Return None: the format has no quantized blocks."""
         return None
 
+    def drop_pages(self) -> None:
+        """Release the memory of what was read; tensors stay mapped and are read again where needed."""
+        for name, file in self._owners.items():
+            drop_file_pages(file.get_tensor(name))
+
 
 class Checkpoint:
     """Tensors of one model folder; each is taken once."""
 
-    def __init__(self, model_dir: Path) -> None:
+    def __init__(self, model_dir: Path, *, is_multimodal: bool = False) -> None:
         """Open the checkpoint of a folder.
+
+        Args:
+            model_dir: Folder of the checkpoint.
+            is_multimodal: True to find the text part's tensors under the names they have without the other parts.
 
         Raises:
             EngineConfigError: The folder has no weights, or a file is damaged.
@@ -119,12 +134,18 @@ class Checkpoint:
         self._model_dir = model_dir
         self._source = open_tensors(model_dir)
         self._remaining: dict[str, str] = {}
-        for tensor_name, file_name in self._source.names():
-            if tensor_name in self._remaining:
-                raise CheckpointError(
-                    f"{model_dir}: {tensor_name} is in both {self._remaining[tensor_name]} and {file_name}"
-                )
-            self._remaining[tensor_name] = file_name
+        self._saved_names: dict[str, str] = {}
+        self.num_ignored = 0
+        """Number of tensors of other parts than the text."""
+        for saved_name, file_name in self._source.names():
+            name = text_name(saved_name) if is_multimodal else saved_name
+            if name is None:
+                self.num_ignored += 1
+                continue
+            if name in self._remaining:
+                raise CheckpointError(f"{model_dir}: {name} is in both {self._remaining[name]} and {file_name}")
+            self._remaining[name] = file_name
+            self._saved_names[name] = saved_name
 
     def has(self, name: str) -> bool:
         """Return whether a tensor of this name exists and is not taken yet."""
@@ -148,29 +169,31 @@ class Checkpoint:
             raise self._error(name, f"expected floating-point numbers, got {tensor.dtype}")
         return tensor
 
-    def take_integers(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        """Take an int32 tensor, such as packed codes.
+    def take_integers(self, name: str, shape: tuple[int, ...], dtype: torch.dtype = torch.int32) -> torch.Tensor:
+        """Take a tensor of integers, such as packed codes.
 
         Raises:
-            CheckpointError: The tensor is missing, misshapen or not int32.
+            CheckpointError: The tensor is missing, misshapen or of another dtype.
         """
         tensor = self._take(name, shape)
-        if tensor.dtype != torch.int32:
-            raise self._error(name, f"expected int32 numbers, got {tensor.dtype}")
+        if tensor.dtype != dtype:
+            expected = str(dtype).removeprefix("torch.")
+            raise self._error(name, f"expected {expected} numbers, got {tensor.dtype}")
         return tensor
 
     def take_into(self, name: str, out: torch.Tensor) -> None:
-        """Take a floating-point tensor straight into `out`, whose shape `require` has checked."""
-        if self._source.has_blocks(name):
-            self.require(name, tuple(out.shape))
-            del self._remaining[name]
-            self._source.read_into(name, out)
-        else:
-            out.copy_(self.take(name, tuple(out.shape)))
+        """Take a matrix in quantized blocks as numbers straight into `out`.
+
+        Raises:
+            CheckpointError: The tensor is missing or misshapen.
+        """
+        self.require(name, tuple(out.shape))
+        del self._remaining[name]
+        self._source.read_into(self._saved_names[name], out)
 
     def has_blocks(self, name: str) -> bool:
         """Return whether a tensor that is not taken yet is a matrix in quantized blocks."""
-        return name in self._remaining and self._source.has_blocks(name)
+        return name in self._remaining and self._source.has_blocks(self._saved_names[name])
 
     def take_blocks(self, name: str, shape: tuple[int, ...]) -> BlockValues:
         """Take the codes and scales of a matrix in quantized blocks.
@@ -179,7 +202,7 @@ class Checkpoint:
             CheckpointError: The tensor is missing, misshapen or not quantized.
         """
         self.require(name, shape)
-        found = self._source.blocks(name)
+        found = self._source.blocks(self._saved_names[name])
         if found is None:
             raise self._error(name, "expected quantized blocks, got plain numbers")
         del self._remaining[name]
@@ -187,19 +210,31 @@ class Checkpoint:
 
     def require(self, name: str, shape: tuple[int, ...]) -> None:
         """Raise CheckpointError unless the tensor exists with this shape; only the file's header is read."""
-        if name not in self._remaining:
-            raise self._missing(name)
-        found = self._source.shape(name)
+        found = self.shape(name)
         if found != shape:
             raise self._error(name, f"expected shape {list(shape)}, got {list(found)}")
 
     def is_zero(self, name: str) -> bool:
         """Return whether an existing tensor holds only zeros; the tensor is not taken."""
-        return not self._source.read(name).any()
+        return not self._read(name).any()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor from the file's header. Raises CheckpointError if it is missing."""
+        if name not in self._remaining:
+            raise self._missing(name)
+        return self._source.shape(self._saved_names[name])
+
+    def dtype(self, name: str) -> torch.dtype:
+        """Return the dtype of an existing tensor, which is mapped but not read."""
+        return self._read(name).dtype
 
     def discard(self, name: str) -> None:
         """Leave a tensor unused on purpose; a missing one is ignored."""
         self._remaining.pop(name, None)
+
+    def drop_pages(self) -> None:
+        """Release the memory of what was read of the files; tensors stay mapped and are read again where needed."""
+        self._source.drop_pages()
 
     def check_all_taken(self) -> None:
         """Raise CheckpointError with the names of tensors that the model does not use."""
@@ -211,12 +246,16 @@ class Checkpoint:
     def _take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         # The shape comes first: it bounds what a damaged checkpoint makes the source allocate.
         self.require(name, shape)
-        tensor = self._source.read(name)
+        tensor = self._read(name)
         del self._remaining[name]
         return tensor
 
+    def _read(self, name: str) -> torch.Tensor:
+        return self._source.read(self._saved_names[name])
+
     def _missing(self, name: str) -> CheckpointError:
-        if self.has(f"{name.removesuffix('.weight')}.qweight"):
+        prefix = name.removesuffix(".weight")
+        if self.has(f"{prefix}.qweight") or self.has(f"{prefix}.weight_packed"):
             problem = "is packed, which is read of projections only; leave it out of the quantization"
             return self._error(name, problem)
         return CheckpointError(f"{self._model_dir}: missing tensor {name}")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
+from engine.config import Quantization
 from engine.models.config.config_reader import ConfigReader, ModelConfigError
 from engine.models.config.published import PublishedQuantization, read_published
 from engine.models.config.rope import DivisorScaling, RopeConfig, read_global_and_local_rope, read_rope_config
@@ -44,6 +45,41 @@ class ExpertTraits:
     """Inner size of the expert that every token uses; None: no such expert."""
     layers: frozenset[int]
     """Layers with experts; the others have a dense MLP."""
+    router: str = "gate"
+    """Name of the router in the mixture."""
+    has_bias: bool = False
+    """True if the router and the experts' projections have biases."""
+    are_fused: bool = False
+    """True if one tensor holds a projection of all experts: inputs first, gate and up in turn."""
+    gate_limit: float | None = None
+    """Limit of gate and up before a clamped SwiGLU; None: the model's plain activation."""
+    gate_gain: float = 1.0
+    """Factor of the gate inside the sigmoid of a clamped SwiGLU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentTraits:
+    """Gated delta net in place of attention."""
+
+    layers: frozenset[int]
+    """Layers with it; the others have attention."""
+    num_key_heads: int
+    num_value_heads: int
+    key_dim: int
+    value_dim: int
+    window: int
+    """Number of tokens that its convolution sees."""
+
+    @property
+    def num_channels(self) -> int:
+        """Number of queries, keys and values of a token."""
+        return 2 * self.num_key_heads * self.key_dim + self.num_value_heads * self.value_dim
+
+    @property
+    def state_bytes(self) -> int:
+        """Upper bound of the bytes of one state over all layers."""
+        numbers = self.num_value_heads * self.key_dim * self.value_dim + (self.window - 1) * self.num_channels
+        return 4 * numbers * len(self.layers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +100,8 @@ class ModelTraits:
     attention_scale: float | None = None
     """Factor of the attention scores; None: head_dim ** -0.5."""
     attention_softcap: float | None = None
+    has_sinks: bool = False
+    """True if each head has a logit that takes a share of the attention and has no value."""
     logit_softcap: float | None = None
     """Cap of the logits: a logit l becomes softcap * tanh(l / softcap)."""
     is_tied_by_default: bool = False
@@ -73,10 +111,31 @@ class ModelTraits:
     activation: Activation = "silu"
     """Activation of the MLP's gate."""
     experts: ExpertTraits | None = None
-    has_fused_projections: bool = False
-    """True if the checkpoint fuses queries, keys and values into one tensor, and gate and up into another."""
+    recurrent: RecurrentTraits | None = None
+    has_output_gate: bool = False
+    """True if a gate, projected beside the queries of each head, scales the attention's output."""
+    branch_scale: float | None = None
+    """Factor of what attention and MLP add to the residual; None: 1."""
+    logit_divisor: float | None = None
+    """Number that the logits are divided by; None: 1."""
+    norm_names: tuple[str | None, ...] | None = None
+    """Checkpoint names of the norms before and after attention and before and after the MLP; None: the usual ones."""
+    has_fused_qkv: bool = False
+    """True if the checkpoint fuses queries, keys and values into one tensor."""
+    has_fused_gate_up: bool = False
+    """True if the checkpoint fuses gate and up into one tensor."""
+    default_theta: float = 10_000.0
+    """Default of `rope_theta`."""
+    default_local_theta: float | None = None
+    """Default of `rope_local_base_freq`; None: as `rope_theta`."""
     can_rotate_partly: bool = False
     """True if the family supports `partial_rotary_factor`."""
+    default_rotated_share: float = 1.0
+    """Default of `partial_rotary_factor`."""
+    has_adjacent_pairs: bool = False
+    """True if numbers that rotate together are adjacent in the checkpoint, not half a head apart."""
+    unrotated_layers: frozenset[int] = frozenset()
+    """Layers whose queries and keys do not rotate by position."""
     ignores_auto_map: bool = False
     """True if the code that published checkpoints name computes the same as this family."""
     sliding_windows: tuple[int | None, ...]
@@ -107,11 +166,18 @@ class ModelConfig:
     traits: ModelTraits
     published: PublishedQuantization | None = None
     """Quantization of the checkpoint's own weights; None: they are not quantized."""
+    is_multimodal: bool = False
+    """True if the checkpoint has parts for images or sound beside the text part, which alone is loaded."""
 
     @property
     def usual_model_len(self) -> int:
         """Default limit of a sequence's length; a longer limit changes the rope frequencies of short sequences too."""
         return min(self.rope.original_max_positions or self.max_position_embeddings, self.max_position_embeddings)
+
+    def quantized_as(self, quantization: Quantization) -> ModelConfig:
+        """Return the config under a quantization setting, which replaces that of a GGUF file's own tensors."""
+        is_replaced = quantization != "none" and self.published is not None and self.published.method == "gguf"
+        return replace(self, published=None) if is_replaced else self
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
@@ -131,8 +197,13 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_base_config(reader: ConfigReader, traits: ModelTraits) -> ModelConfig:
+def read_base_config(reader: ConfigReader, traits: ModelTraits, whole: ConfigReader | None = None) -> ModelConfig:
     """Read the fields that all families share, and combine them with the family's traits.
+
+    Args:
+        reader: Settings of the text model.
+        traits: Traits of its family.
+        whole: Settings of the multimodal checkpoint around it; None: the checkpoint is the text model.
 
     Raises:
         ModelConfigError: A field is missing or its value is not supported.
@@ -150,15 +221,21 @@ def read_base_config(reader: ConfigReader, traits: ModelTraits) -> ModelConfig:
     max_positions = reader.positive_integer("max_position_embeddings", default=_FALLBACK_MAX_POSITIONS)
     local_rope = None
     if traits.has_local_rope:
-        rope, local_rope = read_global_and_local_rope(reader, max_positions)
+        thetas = traits.default_theta, traits.default_local_theta
+        rope, local_rope = read_global_and_local_rope(reader, max_positions, *thetas)
     else:
-        rope = read_rope_config(reader, max_positions, can_be_partial=traits.can_rotate_partly)
+        share = traits.default_rotated_share
+        rope = read_rope_config(
+            reader, max_positions, traits.default_theta, can_be_partial=traits.can_rotate_partly, default_share=share
+        )
     if rope.rotated_size(head_dim) % 2:
         raise reader.error("partial_rotary_factor", f"{rope.rotated_share} of {head_dim} is not an even number")
     for scaling in (rope.scaling, rope.long_scaling):
         if isinstance(scaling, DivisorScaling) and 2 * len(scaling.divisors) != rope.rotated_size(head_dim):
             expected = f"expected {rope.rotated_size(head_dim) // 2} short and as many long factors"
             raise reader.error("rope_scaling", f"{expected}, got {len(scaling.divisors)}")
+    whole = whole or reader
+    named = [holder for holder in (whole, reader) if holder.has("tie_word_embeddings")] or [reader]
     return ModelConfig(
         model_type=reader.string("model_type"),
         vocab_size=reader.positive_integer("vocab_size"),
@@ -172,21 +249,28 @@ def read_base_config(reader: ConfigReader, traits: ModelTraits) -> ModelConfig:
         max_position_embeddings=max_positions,
         rope=rope,
         local_rope=local_rope,
-        tie_word_embeddings=reader.boolean("tie_word_embeddings", default=traits.is_tied_by_default),
-        dtype=_read_dtype(reader),
-        eos_token_ids=reader.token_ids("eos_token_id"),
+        tie_word_embeddings=named[0].boolean("tie_word_embeddings", default=traits.is_tied_by_default),
+        dtype=_read_dtype(reader if reader.has("dtype") or reader.has("torch_dtype") else whole),
+        eos_token_ids=(whole if whole.has("eos_token_id") else reader).token_ids("eos_token_id"),
         traits=traits,
-        published=read_published(reader),
+        published=read_published(whole if whole.has("quantization_config") else reader),
+        is_multimodal=whole is not reader,
     )
 
 
-def refuse_unsupported(reader: ConfigReader, traits: ModelTraits) -> None:
-    """Raise ModelConfigError for options whose arithmetic the layers do not implement."""
+def refuse_unsupported(whole: ConfigReader, reader: ConfigReader, traits: ModelTraits) -> None:
+    """Raise ModelConfigError for options whose arithmetic the layers do not implement.
+
+    Args:
+        whole: Settings of the checkpoint.
+        reader: Settings of its text model, the same unless the checkpoint is multimodal.
+        traits: Traits of the family.
+    """
     if traits.experts is not None and traits.experts.num_chosen > traits.experts.num_experts:
         raise reader.error(
             "num_experts_per_tok", f"expected at most the {traits.experts.num_experts} experts there are"
         )
-    if reader.has("auto_map") and not traits.ignores_auto_map:
+    if whole.has("auto_map") and not traits.ignores_auto_map:
         raise reader.error("auto_map", "the checkpoint requires code of its own, which is never run")
     key, names = _ACTIVATIONS[traits.activation]
     activation = reader.string(key, default=names[0])

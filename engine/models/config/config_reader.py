@@ -39,6 +39,14 @@ class ConfigReader:
         """Return whether the key exists and is null."""
         return key in self._values and self._values[key] is None
 
+    def is_empty(self) -> bool:
+        """Return whether the object has no keys but null ones."""
+        return all(value is None for value in self._values.values())
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the keys of the object in their order."""
+        return tuple(self._values)
+
     def child(self, key: str) -> ConfigReader | None:
         """Return a reader of the object under a key, or None if it is absent.
 

@@ -1,19 +1,31 @@
-"""Quantization settings of checkpoints that come quantized (AWQ, GPTQ, GGUF)."""
+"""Quantization settings of checkpoints that come quantized (AWQ, GPTQ, GGUF, compressed-tensors, fp8, MXFP4)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 from engine.models.config.config_reader import ConfigReader
 
-Method = Literal["awq", "gptq", "gguf"]
+Method = Literal["awq", "gptq", "gguf", "compressed-tensors", "fp8", "mxfp4"]
+_METHODS = ", ".join(get_args(Method))
 _WORD_BITS = 32
+_BLOCK = (128, 128)
+_MXFP4_GROUP = 32
+_GGUF_GROUP = 32
+_FORMATS = {
+    "pack-quantized": ("int", (4, 8), ("channel", "group")),
+    "int-quantized": ("int", (8,), ("tensor", "channel")),
+    "naive-quantized": ("int", (8,), ("tensor", "channel")),
+    "float-quantized": ("float", (8,), ("tensor", "channel", "block")),
+    "mxfp4-pack-quantized": ("float", (4,), ("group",)),
+}
+"""Formats of compressed-tensors, each with the type, bits and strategies of its weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedQuantization:
-    """Format of a checkpoint's packed weights; with GGUF each tensor has its own."""
+    """Format of a checkpoint's packed weights; with GGUF each tensor has its own, of these bits or more."""
 
     method: Method
     bits: int
@@ -21,14 +33,15 @@ class PublishedQuantization:
     """Number of inputs that share a scale; None: one group over all inputs."""
     zero_offset: int
     """Number added to the stored zero points; GPTQ's first format stores them one too low."""
+    block: tuple[int, int] | None = None
+    """Outputs and inputs of a weight's part that shares a scale; None: scales are not by blocks."""
+    rounds_inputs: bool = False
+    """True if the activations are rounded to int8 as well."""
 
     @property
     def codes_per_word(self) -> int:
         """Number of codes in an int32."""
         return _WORD_BITS // self.bits
-
-
-_GGUF = PublishedQuantization(method="gguf", bits=8, group_size=32, zero_offset=0)
 
 
 def read_published(reader: ConfigReader) -> PublishedQuantization | None:
@@ -49,8 +62,15 @@ def read_published(reader: ConfigReader) -> PublishedQuantization | None:
     if method == "gptq":
         return _read_gptq(settings)
     if method == "gguf":
-        return _GGUF
-    raise settings.error("quant_method", f"{method!r} is not supported; expected awq, gptq, gguf or original weights")
+        bits = _read_bits(settings, (4, 8))
+        return PublishedQuantization(method="gguf", bits=bits, group_size=_GGUF_GROUP, zero_offset=0)
+    if method == "compressed-tensors":
+        return _read_compressed(settings)
+    if method == "fp8":
+        return _read_float8(settings)
+    if method == "mxfp4":
+        return PublishedQuantization(method="mxfp4", bits=4, group_size=_MXFP4_GROUP, zero_offset=0)
+    raise settings.error("quant_method", f"{method!r} is not supported; expected {_METHODS} or the original weights")
 
 
 def _read_awq(settings: ConfigReader) -> PublishedQuantization:
@@ -90,3 +110,70 @@ def _read_group_size(settings: ConfigReader) -> int | None:
     if size < 1:
         raise settings.error(key, f"expected a positive integer or -1, got {size}")
     return size
+
+
+def _read_float8(settings: ConfigReader) -> PublishedQuantization:
+    sizes = settings.counts("weight_block_size") or _BLOCK
+    block = _read_block(settings, "weight_block_size", sizes)
+    return PublishedQuantization(method="fp8", bits=8, group_size=None, zero_offset=0, block=block)
+
+
+def _read_compressed(settings: ConfigReader) -> PublishedQuantization:
+    status = settings.string("quantization_status", default="compressed")
+    if status != "compressed":
+        raise settings.error("quantization_status", f"{status!r} is not supported; expected 'compressed'")
+    for key in ("sparsity_config", "transform_config"):
+        child = settings.child(key)
+        if child is not None and not child.is_empty() and child.string("format", default="") != "dense":
+            raise settings.error(key, "is not supported")
+    groups = settings.child("config_groups")
+    names = () if groups is None else groups.keys()
+    if groups is None or not names:
+        raise settings.error("config_groups", "expected an object of at least one group")
+    default_format = settings.string("format", default="pack-quantized")
+    found = [_read_group(groups, name, default_format) for name in names]
+    first = found[0]
+    if any((one.bits, one.group_size, one.block) != (first.bits, first.group_size, first.block) for one in found):
+        raise settings.error("config_groups", "groups with different bits or spans of scales are not supported")
+    # Activations may stay as they are, which is only more exact.
+    return replace(first, rounds_inputs=all(one.rounds_inputs for one in found))
+
+
+def _read_group(groups: ConfigReader, name: str, default_format: str) -> PublishedQuantization:
+    group = groups.child(name)
+    weights = None if group is None else group.child("weights")
+    if group is None or weights is None:
+        raise groups.error(name, "has no settings of weights")
+    form = group.string("format", default=default_format)
+    if form not in _FORMATS:
+        raise group.error("format", f"{form!r} is not supported; expected {', '.join(_FORMATS)}")
+    if group.has("output_activations"):
+        raise group.error("output_activations", "quantized outputs are not supported")
+    kind, bits, strategies = _FORMATS[form]
+    if weights.string("type", default="int") != kind:
+        raise weights.error("type", f"expected {kind!r} in format {form}")
+    if weights.positive_integer("num_bits") not in bits:
+        raise weights.error("num_bits", f"expected {' or '.join(map(str, bits))} in format {form}")
+    strategy = weights.string("strategy", default="tensor")
+    if strategy not in strategies:
+        raise weights.error("strategy", f"{strategy!r} is not supported; expected {', '.join(strategies)} in {form}")
+    if form != "pack-quantized" and not weights.boolean("symmetric", default=True):
+        raise weights.error("symmetric", f"expected true in format {form}")
+    inputs = group.child("input_activations")
+    return PublishedQuantization(
+        method="compressed-tensors",
+        bits=weights.positive_integer("num_bits"),
+        group_size=weights.positive_integer("group_size") if strategy == "group" else None,
+        zero_offset=0,
+        block=_read_block(weights, "block_structure", weights.counts("block_structure"))
+        if strategy == "block"
+        else None,
+        # Fixed scales of activations are not used: activations then stay as they are.
+        rounds_inputs=kind == "int" and inputs is not None and inputs.boolean("dynamic", default=False),
+    )
+
+
+def _read_block(settings: ConfigReader, key: str, sizes: tuple[int, ...]) -> tuple[int, int]:
+    if len(sizes) != len(_BLOCK) or 0 in sizes:
+        raise settings.error(key, f"expected two sizes above 0, got {list(sizes)}")
+    return sizes[0], sizes[1]

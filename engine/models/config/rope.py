@@ -10,9 +10,6 @@ from torch.nn import functional
 
 from engine.models.config.config_reader import ConfigReader
 
-_DEFAULT_THETA = 10000.0
-_DEFAULT_GLOBAL_THETA = 1_000_000.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearScaling:
@@ -123,15 +120,29 @@ class RopeConfig:
         return functional.pad(turning, (0, head_dim // 2 - turning.shape[1]), value=1.0)
 
 
-def read_rope_config(reader: ConfigReader, max_positions: int, *, can_be_partial: bool = False) -> RopeConfig:
+def read_rope_config(
+    reader: ConfigReader,
+    max_positions: int,
+    default_theta: float,
+    *,
+    can_be_partial: bool = False,
+    default_share: float = 1.0,
+) -> RopeConfig:
     """Read rope settings in the layout of `rope_theta` and `rope_scaling`, or of `rope_parameters`.
+
+    Args:
+        reader: Settings of the model.
+        max_positions: Number of positions that the model reaches.
+        default_theta: Default of `rope_theta`.
+        can_be_partial: True if a part of each head may stay unrotated.
+        default_share: Default of the rotated part.
 
     Raises:
         ModelConfigError: A setting is wrong or not supported.
     """
     section = reader.child("rope_scaling") or reader.child("rope_parameters")
-    theta = reader.positive_number("rope_theta", default=_DEFAULT_THETA)
-    share = 1.0
+    theta = reader.positive_number("rope_theta", default=default_theta)
+    share = default_share
     for holder in (reader, section):
         if holder is not None and holder.has("partial_rotary_factor"):
             share = _read_rotated_share(holder, can_be_partial=can_be_partial)
@@ -142,14 +153,22 @@ def read_rope_config(reader: ConfigReader, max_positions: int, *, can_be_partial
     return replace(rope, rotated_share=share)
 
 
-def read_global_and_local_rope(reader: ConfigReader, max_positions: int) -> tuple[RopeConfig, RopeConfig]:
+def read_global_and_local_rope(
+    reader: ConfigReader, max_positions: int, default_theta: float, default_local_theta: float | None
+) -> tuple[RopeConfig, RopeConfig]:
     """Read the rope settings of layers with full attention and of layers with a window, in either published layout.
+
+    Args:
+        reader: Settings of the model.
+        max_positions: Number of positions that the model reaches.
+        default_theta: Default of `rope_theta`.
+        default_local_theta: Default of `rope_local_base_freq`; None: as `rope_theta`.
 
     Raises:
         ModelConfigError: A setting is wrong or not supported.
     """
-    theta = reader.positive_number("rope_theta", default=_DEFAULT_GLOBAL_THETA)
-    local_theta = reader.positive_number("rope_local_base_freq", default=_DEFAULT_THETA)
+    theta = reader.positive_number("rope_theta", default=default_theta)
+    local_theta = reader.positive_number("rope_local_base_freq", default=default_local_theta or theta)
     section = reader.child("rope_scaling") or reader.child("rope_parameters")
     local_section = None
     if section is not None and (section.has("full_attention") or section.has("sliding_attention")):

@@ -84,7 +84,7 @@ def _pieces(num_rows: int, row_size: int) -> list[slice]:
 def _halves(blocks: torch.Tensor, start: int, count: int = 1) -> list[torch.Tensor]:
     """Return `count` float16 numbers of each block as float32, each [blocks, 1]."""
     field = blocks[:, start : start + 2 * count].contiguous().view(torch.float16).float()
-    return list(field.split(1, 1))
+    return list(torch.split(field, 1, 1))
 
 
 def _nibbles(packed: torch.Tensor) -> torch.Tensor:
@@ -174,7 +174,7 @@ def _q3_k(blocks: torch.Tensor) -> _Parts:
 
 def _six_bit_steps(packed: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the scales and the minima of Q4_K and Q5_K in steps of their units, each [blocks, 8]."""
-    first, second, third = packed.split(4, 1)
+    first, second, third = torch.split(packed, 4, 1)
     scales = torch.cat((first & 63, third & _NIBBLE | (first >> 6) << 4), 1)
     minima = torch.cat((second & 63, third >> 4 | (second >> 6) << 4), 1)
     return scales.float(), minima.float()

@@ -44,8 +44,10 @@ def make_config(model: GgufModel) -> dict[str, Any]:
         "rope_theta": _rounded(model.number(f"{arch}.rope.freq_base", _DEFAULT_THETA)),
         "tie_word_embeddings": "output.weight" not in model.tensors,
         "dtype": _dtype(model),
-        "quantization_config": {"quant_method": "gguf"},
     }
+    quantized_bits = [place.type.bits for place in model.tensors.values() if place.type.is_quantized]
+    if quantized_bits:
+        found["quantization_config"] = {"quant_method": "gguf", "bits": min(quantized_bits)}
     scaling = _rope_scaling(model, arch)
     if scaling is not None:
         found["rope_scaling"] = scaling

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from engine.huge_pages import drop_file_pages
 from engine.models.gguf.block_types import BlockType
 from engine.models.gguf.blocks import BlockValues, block_values, write_numbers
 from engine.models.gguf.parts import GgufModel
@@ -61,17 +62,18 @@ class GgufTensors:
         found = self._slices[name]
         return self._kind(name).is_quantized and len(found.shape) == 2 and not found.offset
 
+    def drop_pages(self) -> None:
+        """Release the memory of what was read; tensors stay mapped and are read again where needed."""
+        for source in self._places:
+            drop_file_pages(self._raw(source))
+
     def _kind(self, name: str) -> BlockType:
         return self._places[self._slices[name].source].type
 
     def _rows(self, name: str) -> torch.Tensor:
         """Return the bytes of a tensor's rows in Hugging Face order, uint8 [rows, bytes of a row]."""
         found = self._slices[name]
-        place = self._places[found.source]
-        with warnings.catch_warnings():
-            # torch warns that writing to the file's read-only pages would fail; nothing writes to them.
-            warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
-            raw = torch.frombuffer(self._model.data(found.source), dtype=torch.uint8)
+        place, raw = self._places[found.source], self._raw(found.source)
         row_bytes = place.shape[-1] // place.type.num_numbers * place.type.num_bytes
         num_rows = 1
         for length in found.shape[:-1]:
@@ -82,6 +84,13 @@ class GgufTensors:
         if len(found.shape) == 1:
             return _unpermuted(rows.view(-1, place.type.num_bytes), found.num_permuted_heads).view(1, -1)
         return _unpermuted(rows, found.num_permuted_heads)
+
+    def _raw(self, source: str) -> torch.Tensor:
+        """Return the bytes of a tensor of the files."""
+        with warnings.catch_warnings():
+            # torch warns that writing to the file's read-only pages would fail; nothing writes to them.
+            warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
+            return torch.frombuffer(self._model.data(source), dtype=torch.uint8)
 
 
 def _unpermuted(rows: torch.Tensor, num_heads: int) -> torch.Tensor:

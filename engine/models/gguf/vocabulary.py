@@ -33,7 +33,7 @@ _END_TEXTS = frozenset(
 `</s>` is missing: where it ends an answer it is named, and in Gemma's vocabulary it is a piece of HTML.
 """
 _HARMONY = frozenset({"<|return|>", "<|call|>"})
-"""Where these are, `<|end|>` ends a message, not the answer."""
+"""Tokens of the harmony format, in which `<|end|>` ends a message and not the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,11 @@ from tokenizers import Tokenizer
 from engine.attention.base import AttentionBackend, ForwardContext
 from engine.models.activations import ActivationBuffers
 from engine.models.config.config import ModelConfig
+from engine.models.config.rope import RopeConfig
 from engine.models.decoder import DecoderLayer
+from engine.models.embedding import TokenEmbedding
 from engine.models.layers import Rotary
-from engine.quantization.calibration_text import CALIBRATION_TEXT
+from engine.models.loading.calibration_text import CALIBRATION_TEXT
 
 logger = logging.getLogger(__name__)
 
@@ -41,13 +43,13 @@ class CalibrationRun:
     """Hidden states of the calibration text, computed layer by layer."""
 
     def __init__(
-        self, config: ModelConfig, embedding: torch.Tensor, token_ids: list[int], backend: AttentionBackend
+        self, config: ModelConfig, embedding: TokenEmbedding, token_ids: list[int], backend: AttentionBackend
     ) -> None:
         """Embed the text.
 
         Args:
             config: Config of the model.
-            embedding: Embedding [vocab, hidden].
+            embedding: Lookup of the token embeddings.
             token_ids: Text, at least one token.
             backend: Attention backend; its state belongs to the text until the next step.
         """
@@ -66,17 +68,20 @@ class CalibrationRun:
             )
         )
         self._activations = ActivationBuffers(config, embedding.dtype, embedding.device).of(num_tokens)
-        self._activations.residual.copy_(embedding[torch.tensor(token_ids)])
-        if config.traits.embedding_scale is not None:
-            self._activations.residual.mul_(torch.tensor(config.traits.embedding_scale, dtype=embedding.dtype).item())
-        self._rotations = Rotary(config.rope, config.head_dim, embedding.device).at(positions, num_tokens)
-        self._local_rotations = self._rotations
-        if config.local_rope is not None:
-            local = Rotary(config.local_rope, config.head_dim, embedding.device)
-            self._local_rotations = local.at(positions, num_tokens)
+        embedding.into(torch.tensor(token_ids), self._activations.residual)
+        self._unrotated = config.traits.unrotated_layers
+        still = RopeConfig(theta=config.rope.theta, rotated_share=0.0)
+        self._rotations, self._local_rotations, self._no_rotations = (
+            Rotary(rope, config.head_dim, embedding.device).at(positions, num_tokens)
+            for rope in (config.rope, config.local_rope or config.rope, still)
+        )
+        self._num_layers = 0
 
     def run(self, layer: DecoderLayer) -> None:
         """Run the states through the next layer, whose projections see their inputs."""
         cache = self._backend.allocate(self._num_blocks, _BLOCK_SIZE, layer.spec, self._dtype)
         rotations = self._rotations if layer.spec.sliding_window is None else self._local_rotations
+        if self._num_layers in self._unrotated:
+            rotations = self._no_rotations
         layer.forward(self._activations, rotations, self._backend, cache)
+        self._num_layers += 1

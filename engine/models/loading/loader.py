@@ -12,35 +12,30 @@ import torch
 from engine.attention.base import AttentionBackend, AttentionSpec
 from engine.config import Quantization
 from engine.models.config.checkpoint import Checkpoint, CheckpointError
-from engine.models.config.config import ExpertTraits, ModelConfig
+from engine.models.config.config import ModelConfig
 from engine.models.decoder import Decoder, DecoderLayer
-from engine.models.experts import Expert, ExpertRouter, SharedExpert, SparseMLP
+from engine.models.embedding import TokenEmbedding
 from engine.models.families.registry import read_model_config
 from engine.models.layer_ops import LayerOps, layer_ops
-from engine.models.layers import HeadGroupNorm, RMSNorm, interleave_halves
+from engine.models.layers import interleave_halves
 from engine.models.linear import Linear
 from engine.models.loading.calibration import CalibrationRun, calibration_tokens
+from engine.models.loading.expert_loader import ExpertLoader
+from engine.models.loading.fused_experts import FusedExperts
+from engine.models.loading.norm_loader import NormLoader
+from engine.models.loading.recurrent_loader import load_gated_delta_net
+from engine.models.loading.split import Split, Unsplit
 from engine.models.mlp import MLP, DenseMLP
-from engine.models.raw_weights import RawWeights
-from engine.models.split import Split, Unsplit
+from engine.models.raw_weights import WeightPacker
+from engine.models.recurrent_layer import RecurrentLayer
 from engine.quantization.choice import KernelTable
 from engine.quantization.maker import LinearMaker
 from engine.quantization.packed_tensors import discard_empty_bias, is_packed, take_packed
-from engine.quantization.weights import GroupWeight
+from engine.quantization.weights import PublishedWeight
 
 logger = logging.getLogger(__name__)
 
-_NORMS = {
-    "before": ("input_layernorm", None, "post_attention_layernorm", None),
-    "around": (
-        "input_layernorm",
-        "post_attention_layernorm",
-        "pre_feedforward_layernorm",
-        "post_feedforward_layernorm",
-    ),
-    "after": (None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
-}
-"""Checkpoint names of the norms before and after attention and before and after the MLP."""
+_KV_SCALES = ("k_scale", "v_scale", "k_zero_point", "v_zero_point")
 
 
 @torch.inference_mode()
@@ -55,7 +50,7 @@ def load_model(
     ops: LayerOps | None = None,
     split: Split | None = None,
     max_model_len: int = 0,
-    retained: RawWeights | None = None,
+    packer: WeightPacker | None = None,
 ) -> Decoder:
     """Load the model of a Hugging Face folder (config.json; safetensors or GGUF), ready to run.
 
@@ -69,7 +64,7 @@ def load_model(
         ops: Layer operations; None: the default of the device.
         split: Part of the model for this process; None: all of it.
         max_model_len: Longest sequence, which selects one of two sets of rope frequencies; 0: the model's default.
-        retained: Store for the weights before their layout changes, for other kernels.
+        packer: Packer of the projections' weights for compiled steps; they are then read in the checkpoint's own dtype.
 
     Raises:
         ModelConfigError: The config cannot be served.
@@ -78,20 +73,25 @@ def load_model(
     """
     split = split or Unsplit()
     whole = read_model_config(model_dir)
-    whole = replace(whole, rope=whole.rope.reaching(max_model_len))
-    if quantization != "none" and whole.published is not None and whole.published.method == "gguf":
-        whole = replace(whole, published=None)  # the setting replaces the file's own quantization
+    whole = replace(whole, rope=whole.rope.reaching(max_model_len)).quantized_as(quantization)
     config, checkpoint = split.config(whole), split.checkpoint(model_dir, whole)
-    maker = LinearMaker(quantization, kernels or KernelTable(time.perf_counter), retained)
-    assembler = _Assembler(config, checkpoint, dtype, device, maker, ops or layer_ops(device), split)
+    maker = LinearMaker(quantization, kernels or KernelTable(time.perf_counter), packer)
+    takes_own_dtype = packer is not None
+    assembler = _Assembler(
+        config, checkpoint, dtype, device, maker, ops or layer_ops(device), split, takes_own_dtype=takes_own_dtype
+    )
     # Parts of a model that several processes share wait for each other, and on a GPU no step is ready yet.
     if quantization == "int4" and device.type == "cpu" and isinstance(split, Unsplit):
         assembler.calibration_token_ids = calibration_tokens(model_dir, config.vocab_size)
     model = assembler.decoder(backend)
     checkpoint.check_all_taken()
+    if takes_own_dtype:
+        checkpoint.drop_pages()
     if maker.num_packed:
         forms = ", ".join(f"{count} {form}" for form, count in sorted(maker.num_packed.items()))
         logger.info("%s: quantized tensors of the model: %s", model_dir.name, forms)
+    if config.is_multimodal:
+        logger.info("%s: text only; %d tensors of other parts are ignored", model_dir, checkpoint.num_ignored)
     return model
 
 
@@ -111,6 +111,8 @@ class _Assembler:
         maker: LinearMaker,
         ops: LayerOps,
         split: Split,
+        *,
+        takes_own_dtype: bool,
     ) -> None:
         self._config = config
         self._checkpoint = checkpoint
@@ -119,50 +121,86 @@ class _Assembler:
         self._maker = maker
         self._ops = ops
         self._split = split
+        self._takes_own_dtype = takes_own_dtype
+        self._gates: dict[str, torch.Tensor] = {}
+        self._norms = NormLoader(config, self, ops, split, self._rotation_order)
+        fused = FusedExperts(checkpoint, maker, dtype, device)
+        self._experts = ExpertLoader(config, checkpoint, self, fused, ops.gate)
         self.calibration_token_ids: list[int] = []
         """Text whose states the layers see before they are quantized; empty: none."""
 
     def decoder(self, backend: AttentionBackend) -> Decoder:
-        config = self._config
-        embedding = self._copy("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
-        if config.tie_word_embeddings:
-            self._checkpoint.discard("lm_head.weight")
-            head = embedding
-        else:
-            head = self._copy("lm_head.weight", config.vocab_size, config.hidden_size)
+        embedding, head = self._vocabulary()
         return Decoder(
-            config,
+            self._config,
             embedding=embedding,
             layers=self._layers(embedding, backend),
-            norm=self._norm("model.norm.weight"),
-            head=self._split.gathered(self._maker.head(self._split.head_rows(head)), config.vocab_size),
+            norm=self._norms.named("model.norm.weight"),
+            head=self._split.gathered(head, self._config.vocab_size),
             backend=backend,
         )
 
-    def _layers(self, embedding: torch.Tensor, backend: AttentionBackend) -> list[DecoderLayer]:
+    def _vocabulary(self) -> tuple[TokenEmbedding, Linear]:
+        """Return the embedding and the vocabulary projection, whose weights may be the same."""
+        config, name, head_name = self._config, "model.embed_tokens", "lm_head"
+        if config.tie_word_embeddings:
+            self._checkpoint.discard(f"{head_name}.weight")
+            head_name = name
+        head: Linear | None = None
+        table: torch.Tensor | None = None
+        if (
+            self._takes_own_dtype
+            and config.published is not None
+            and self._checkpoint.has_blocks(f"{head_name}.weight")
+        ):
+            codes = self._packed(head_name, config.vocab_size, config.hidden_size, has_bias=False)
+            head = self._published([codes], None)
+            table = codes.dequantize().to(self._dtype) if config.tie_word_embeddings else None
+        if table is None:
+            table = self._table(f"{name}.weight")
+        if head is None:
+            weight = table if config.tie_word_embeddings else self._table(f"{head_name}.weight")
+            head = self._maker.head(self._split.head_rows(weight))
+        return TokenEmbedding(table, self._dtype, config.traits.embedding_scale), head
+
+    def _layers(self, embedding: TokenEmbedding, backend: AttentionBackend) -> list[DecoderLayer | RecurrentLayer]:
         indices = range(self._config.num_layers)
-        if not self.calibration_token_ids:
+        if not self.calibration_token_ids or self._config.traits.recurrent is not None:
             return [self._layer(index) for index in indices]
         calibration = CalibrationRun(self._config, embedding, self.calibration_token_ids, backend)
-        layers: list[DecoderLayer] = []
+        layers: list[DecoderLayer | RecurrentLayer] = []
         self._maker.is_calibrating = True
         for index in indices:
-            layers.append(self._layer(index))
-            calibration.run(layers[-1])
+            layer = self._attention_layer(index)
+            calibration.run(layer)
             self._maker.settle()
+            layers.append(layer)
         self._maker.is_calibrating = False
         return layers
 
-    def _layer(self, index: int) -> DecoderLayer:
+    def _layer(self, index: int) -> DecoderLayer | RecurrentLayer:
+        recurrent = self._config.traits.recurrent
+        if recurrent is None or index not in recurrent.layers:
+            return self._attention_layer(index)
+        prefix = f"model.layers.{index}"
+        return RecurrentLayer(
+            self._norms.named(f"{prefix}.input_layernorm.weight"),
+            load_gated_delta_net(f"{prefix}.linear_attn", recurrent, self._config, self),
+            self._norms.named(f"{prefix}.post_attention_layernorm.weight"),
+            self._mlp(prefix, index),
+        )
+
+    def _attention_layer(self, index: int) -> DecoderLayer:
         config, traits, prefix = self._config, self._config.traits, f"model.layers.{index}"
         attended_size = config.num_heads * config.head_dim
-        norms = [self._norm(f"{prefix}.{name}.weight") if name else None for name in _NORMS[traits.norms]]
+        norms = self._norms.of_layer(prefix)
         return self._ops.layer(
             attention_norm=norms[0],
             qkv=self._qkv(f"{prefix}.self_attn"),
-            qk_norm=self._qk_norm(f"{prefix}.self_attn"),
+            output_gate=self._output_gate(f"{prefix}.self_attn") if traits.has_output_gate else None,
+            qk_norm=self._norms.of_heads(f"{prefix}.self_attn"),
             output=self._split.summed(
-                self._linear(
+                self.linear(
                     [f"{prefix}.self_attn.o_proj"], config.hidden_size, attended_size, has_bias=traits.output_bias
                 )
             ),
@@ -170,57 +208,39 @@ class _Assembler:
             mlp_norm=norms[2],
             mlp=self._split.summed_mlp(self._mlp(prefix, index)),
             mlp_output_norm=norms[3],
-            spec=AttentionSpec(
-                num_heads=config.num_heads,
-                num_kv_heads=config.num_kv_heads,
-                head_dim=config.head_dim,
-                scale=traits.attention_scale or config.head_dim**-0.5,
-                sliding_window=traits.sliding_windows[index],
-                softcap=traits.attention_softcap,
-            ),
+            branch_scale=traits.branch_scale,
+            spec=self._attention_spec(f"{prefix}.self_attn", index),
+        )
+
+    def _attention_spec(self, prefix: str, index: int) -> AttentionSpec:
+        config, traits = self._config, self._config.traits
+        for kind in _KV_SCALES:
+            # Scales for a pool of a published dtype; the pool here has the dtype of the setting.
+            self._checkpoint.discard(f"{prefix}.{kind}")
+        return AttentionSpec(
+            num_heads=config.num_heads,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            scale=traits.attention_scale or config.head_dim**-0.5,
+            sliding_window=traits.sliding_windows[index],
+            softcap=traits.attention_softcap,
+            sinks=self.copy(f"{prefix}.sinks", config.num_heads) if traits.has_sinks else None,
         )
 
     def _mlp(self, prefix: str, index: int) -> MLP:
         experts = self._config.traits.experts
         if experts is None or index not in experts.layers:
             return self._dense_mlp(f"{prefix}.mlp", self._config.intermediate_size)
-        return self._sparse_mlp(f"{prefix}.{experts.module}", experts)
-
-    def _sparse_mlp(self, prefix: str, traits: ExpertTraits) -> SparseMLP:
-        hidden_size = self._config.hidden_size
-        if fused := self._checkpoint.first_with(f"{prefix}.experts.gate_up_proj"):
-            raise CheckpointError(f"{fused}: one tensor for all experts is not read; expected tensors for each expert")
-        router = self._copy(f"{prefix}.gate.weight", traits.num_experts, hidden_size)
-        shared = None
-        if traits.shared_size is not None:
-            shared = SharedExpert(
-                self._expert(f"{prefix}.shared_expert", traits.projections, traits.shared_size),
-                self._copy(f"{prefix}.shared_expert_gate.weight", 1, hidden_size),
-            )
-        experts = [
-            self._expert(f"{prefix}.experts.{index}", traits.projections, traits.size)
-            for index in range(traits.num_experts)
-        ]
-        return SparseMLP(ExpertRouter(router, traits.num_chosen, traits.is_normalized), experts, shared)
-
-    def _expert(self, prefix: str, projections: tuple[str, str, str], size: int) -> Expert:
-        gate, up, down = (f"{prefix}.{name}" for name in projections)
-        hidden_size = self._config.hidden_size
-        return Expert(
-            self._linear([gate, up], size, hidden_size, has_bias=False),
-            self._linear([down], hidden_size, size, has_bias=False),
-            self._config.traits.activation,
-            self._ops.gate,
-        )
+        return self._experts.load(f"{prefix}.{experts.module}", experts)
 
     def _dense_mlp(self, prefix: str, size: int) -> DenseMLP:
         config, has_bias = self._config, self._config.traits.mlp_bias
-        if config.traits.has_fused_projections:
-            gate_up = self._linear([f"{prefix}.gate_up_proj"], 2 * size, config.hidden_size, has_bias=has_bias)
+        if config.traits.has_fused_gate_up:
+            gate_up = self.linear([f"{prefix}.gate_up_proj"], 2 * size, config.hidden_size, has_bias=has_bias)
         else:
             names = [f"{prefix}.gate_proj", f"{prefix}.up_proj"]
-            gate_up = self._linear(names, size, config.hidden_size, has_bias=has_bias)
-        down = self._linear([f"{prefix}.down_proj"], config.hidden_size, size, has_bias=has_bias)
+            gate_up = self.linear(names, size, config.hidden_size, has_bias=has_bias)
+        down = self.linear([f"{prefix}.down_proj"], config.hidden_size, size, has_bias=has_bias)
         return DenseMLP(gate_up, down, config.traits.activation, self._ops.gate)
 
     def _qkv(self, prefix: str) -> Linear:
@@ -228,18 +248,20 @@ class _Assembler:
         bias = self._fused_qkv(prefix, "bias", ()) if config.traits.qkv_bias else None
         parts = self._qkv_parts()
         if is_packed(self._checkpoint, [f"{prefix}.{name}" for name, _, _ in parts], config.published):
-            return self._maker.grouped([self._packed_heads(prefix, *part) for part in parts], bias, self._dtype)
+            if config.traits.has_output_gate:
+                raise CheckpointError(f"{prefix}.q_proj: quantized queries with an output gate are not read")
+            return self._published([self._packed_heads(prefix, *part) for part in parts], bias)
         return self._maker.dense(self._fused_qkv(prefix, "weight", (config.hidden_size,)), bias)
 
     def _qkv_parts(self) -> list[tuple[str, int, int]]:
         """Return name, heads and rotating heads of the checkpoint's tensors of queries, keys and values."""
         config = self._config
         num_heads, num_kv_heads = config.num_heads, config.num_kv_heads
-        if config.traits.has_fused_projections:
+        if config.traits.has_fused_qkv:
             return [("qkv_proj", num_heads + 2 * num_kv_heads, num_heads + num_kv_heads)]
         return [("q_proj", num_heads, num_heads), ("k_proj", num_kv_heads, num_kv_heads), ("v_proj", num_kv_heads, 0)]
 
-    def _packed_heads(self, prefix: str, name: str, num_heads: int, num_rotated: int) -> GroupWeight:
+    def _packed_heads(self, prefix: str, name: str, num_heads: int, num_rotated: int) -> PublishedWeight:
         config = self._config
         size = num_heads * config.head_dim
         part = self._packed(f"{prefix}.{name}", size, config.hidden_size, has_bias=config.traits.qkv_bias)
@@ -247,11 +269,16 @@ class _Assembler:
         rows[:num_rotated] = self._rotation_order(rows[:num_rotated], 1)
         return part if num_rotated == 0 else part.rows(rows.flatten().to(self._device))
 
-    def _packed(self, prefix: str, out_size: int, in_size: int, *, has_bias: bool) -> GroupWeight:
+    def _published(self, parts: list[PublishedWeight], bias: torch.Tensor | None) -> Linear:
+        published = self._config.published
+        rounds_inputs = published is not None and published.rounds_inputs
+        return self._maker.published(parts, bias, self._dtype, rounds_inputs=rounds_inputs)
+
+    def _packed(self, prefix: str, out_size: int, in_size: int, *, has_bias: bool) -> PublishedWeight:
         """Take a projection of a quantized checkpoint."""
         published = self._config.published
         if published is None:
-            raise CheckpointError(f"{prefix}.qweight: the config has no quantization_config with its packing")
+            raise CheckpointError(f"{prefix}: is quantized, but the config has no quantization_config with its format")
         if not has_bias:
             discard_empty_bias(self._checkpoint, prefix)
         return take_packed(self._checkpoint, prefix, (out_size, in_size), published).to(self._device)
@@ -259,11 +286,10 @@ class _Assembler:
     def _fused_qkv(self, prefix: str, kind: str, row_shape: tuple[int, ...]) -> torch.Tensor:
         config = self._config
         named = self._qkv_parts()
-        parts = [
-            self._checkpoint.take(f"{prefix}.{name}.{kind}", (num_heads * config.head_dim, *row_shape))
-            for name, num_heads, _ in named
-        ]
-        fused = self._empty((config.num_heads + 2 * config.num_kv_heads) * config.head_dim, *row_shape)
+        parts = [self._take_heads(f"{prefix}.{name}.{kind}", num_heads, row_shape) for name, num_heads, _ in named]
+        dtype = self._dtype_of(parts[0], kind)
+        num_rows = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
+        fused = torch.empty(num_rows, *row_shape, dtype=dtype, device=self._device)
         heads = fused.view(-1, config.head_dim, *row_shape)
         start = 0
         for (_, num_heads, num_rotated), taken in zip(named, parts, strict=True):
@@ -273,56 +299,71 @@ class _Assembler:
             start += num_heads
         return fused
 
-    def _qk_norm(self, prefix: str) -> RMSNorm | HeadGroupNorm | None:
-        config = self._config
-        if config.traits.qk_norm is None:
-            return None
-        if config.traits.qk_norm == "all_heads":
-            queries = self._head_group_norm(f"{prefix}.q_norm.weight", config.num_heads)
-            keys = self._head_group_norm(f"{prefix}.k_norm.weight", config.num_kv_heads)
-            return HeadGroupNorm(queries, keys, config.num_heads)
-        taken = [self._checkpoint.take(f"{prefix}.{name}_norm.weight", (config.head_dim,)) for name in ("q", "k")]
-        weights = self._empty(config.num_heads + config.num_kv_heads, config.head_dim)
-        for weight, rows in zip(taken, (weights[: config.num_heads], weights[config.num_heads :]), strict=True):
-            rows.copy_(self._rotation_order(weight, 0))
-        return self._ops.norm(weights, config.rms_norm_eps, config.traits.norm_offset)
+    def _take_heads(self, name: str, num_heads: int, row_shape: tuple[int, ...]) -> torch.Tensor:
+        """Take rows of heads; behind each head's queries may be those of its output gate, which are set aside."""
+        head_dim = self._config.head_dim
+        if not (self._config.traits.has_output_gate and ".q_proj." in name):
+            return self._checkpoint.take(name, (num_heads * head_dim, *row_shape))
+        taken = self._checkpoint.take(name, (2 * num_heads * head_dim, *row_shape))
+        queries, gates = taken.view(num_heads, 2, head_dim, *row_shape).unbind(1)
+        self._gates[name] = gates.flatten(0, 1)
+        return queries.flatten(0, 1)
 
-    def _head_group_norm(self, name: str, num_heads: int) -> RMSNorm:
-        config = self._config
-        weight = self._copy(name, num_heads * config.head_dim).view(num_heads, config.head_dim)
-        weight = self._rotation_order(weight, 1).flatten()
-        offset = config.traits.norm_offset
-        return self._split.norm_over_heads(weight, config.rms_norm_eps, offset, self._ops.norm)
+    def _output_gate(self, prefix: str) -> Linear:
+        """Return the projection to the gate, whose rows came with the queries."""
+        weight = self._gates.pop(f"{prefix}.q_proj.weight")
+        bias = self._gates.pop(f"{prefix}.q_proj.bias", None)
+        return self._maker.dense(self._moved(weight), None if bias is None else self._moved(bias))
 
     def _rotation_order(self, heads: torch.Tensor, axis: int) -> torch.Tensor:
         """Interleave the halves of each head along `axis`, so that numbers that rotate together become adjacent."""
+        if self._config.traits.has_adjacent_pairs:
+            return heads
         return interleave_halves(heads, axis, self._config.rope.rotated_size(self._config.head_dim))
 
-    def _linear(self, prefixes: list[str], out_size: int, in_size: int, *, has_bias: bool) -> Linear:
+    def linear(self, prefixes: list[str], out_size: int, in_size: int, *, has_bias: bool) -> Linear:
         """Return one projection, or several of the same input stacked into one."""
         bias = self._stacked(prefixes, "bias", out_size) if has_bias else None
         if is_packed(self._checkpoint, prefixes, self._config.published):
             parts = [self._packed(prefix, out_size, in_size, has_bias=has_bias) for prefix in prefixes]
-            return self._maker.grouped(parts, bias, self._dtype)
+            return self._published(parts, bias)
         return self._maker.dense(self._stacked(prefixes, "weight", out_size, in_size), bias)
 
     def _stacked(self, prefixes: list[str], kind: str, *shape: int) -> torch.Tensor:
         """Return tensors of one shape stacked along the first axis."""
         parts = [self._checkpoint.take(f"{prefix}.{kind}", shape) for prefix in prefixes]
-        stacked = self._empty(len(prefixes) * shape[0], *shape[1:])
+        dtype = self._dtype_of(parts[0], kind)
+        if len(parts) == 1 and self._takes_own_dtype and dtype == parts[0].dtype:
+            return parts[0]  # mapped from the file; what packs it only reads
+        stacked = torch.empty(len(prefixes) * shape[0], *shape[1:], dtype=dtype, device=self._device)
         for index, part in enumerate(parts):
             stacked[index * shape[0] : (index + 1) * shape[0]].copy_(part)
         return stacked
 
-    def _norm(self, name: str) -> RMSNorm:
-        config = self._config
-        return self._ops.norm(self._copy(name, config.hidden_size), config.rms_norm_eps, config.traits.norm_offset)
+    def _table(self, name: str) -> torch.Tensor:
+        """Return the table [vocab, hidden]: mapped from the file where the model reads it in its own dtype.
 
-    def _copy(self, name: str, *shape: int) -> torch.Tensor:
+        A table in quantized blocks is dequantized to the model's dtype.
+        """
+        shape = self._config.vocab_size, self._config.hidden_size
+        is_mapped = self._takes_own_dtype and not self._checkpoint.has_blocks(name)
+        return self._checkpoint.take(name, shape) if is_mapped else self.copy(name, *shape)
+
+    def _dtype_of(self, part: torch.Tensor, kind: str) -> torch.dtype:
+        """Return the dtype in which a projection's tensors of a kind are read; biases are added in the model's."""
+        return part.dtype if self._takes_own_dtype and kind == "weight" else self._dtype
+
+    def copy(self, name: str, *shape: int) -> torch.Tensor:
+        """Return a copy of a tensor in the model's dtype on its device."""
+        if not self._checkpoint.has_blocks(name):
+            return self._moved(self._checkpoint.take(name, shape))
         self._checkpoint.require(name, shape)
-        copy = self._empty(*shape)
-        self._checkpoint.take_into(name, copy)
-        return copy
+        copied = self._empty(*shape)
+        self._checkpoint.take_into(name, copied)
+        return copied
+
+    def _moved(self, taken: torch.Tensor) -> torch.Tensor:
+        return self._empty(*taken.shape).copy_(taken)
 
     def _empty(self, *shape: int) -> torch.Tensor:
         return torch.empty(shape, dtype=self._dtype, device=self._device)

@@ -16,7 +16,8 @@ def read_checked_config(model_dir: Path) -> ModelConfig:
         ModelConfigError: The config cannot be served.
         CheckpointError: Config and tensors differ.
     """
-    config, checkpoint = read_model_config(model_dir), Checkpoint(model_dir)
+    config = read_model_config(model_dir)
+    checkpoint = Checkpoint(model_dir, is_multimodal=config.is_multimodal)
     checkpoint.require("model.embed_tokens.weight", (config.vocab_size, config.hidden_size))
     checkpoint.require("model.norm.weight", (config.hidden_size,))
     last = f"model.layers.{config.num_layers - 1}."

@@ -52,6 +52,8 @@ class DeploymentState(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     model: str
+    description: str = ""
+    """Knowledge and limits of the model, as the policy states them."""
     url: str
     zone: str | None
     is_ready: bool
@@ -133,6 +135,7 @@ def _deployment(live: LiveDeployment, now: float, rule: Deployment | None) -> De
     return DeploymentState(
         id=live.id,
         model=live.model,
+        description=live.description,
         url=clean(live.url),
         zone=None if rule is None else rule.zone,
         is_ready=live.is_ready,

@@ -81,6 +81,7 @@ def deployment_row(one: DeploymentState, totals: Totals) -> dict[str, Any]:
         "model": one.model,
         "state": deployment_state(one),
         "in_flight": one.in_flight,
+        "description": one.description,
         "limit": one.limit,
         "waiting": one.waiting,
         "requests": sum(outcomes.values()),

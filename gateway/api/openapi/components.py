@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from gateway.chat.fields.table import PRIVILEGED_FIELDS
+
 REF: Final = "#/components/schemas/{name}"
-
-
 Schema = dict[str, Any]
+ABSENT: Final[Schema] = {"$ref": REF.format(name="Absent")}
+"""Null or empty, which is as good as absent."""
+
+
+def forbid_privileged(request: Schema) -> None:
+    """State that a request has none of the fields that only the operator sets."""
+    request["not"] = {"anyOf": [{"required": [name]} for name in sorted(PRIVILEGED_FIELDS)]}
 
 
 def ref(kind: type) -> Schema:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.api.openapi.components import REF, Schema, ref
-from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS
+from gateway.api.openapi.components import REF, Schema, forbid_privileged, ref
+from gateway.chat.fields.table import FIELD_RULES
 from gateway.dialects.messages.schema import (
     MAX_BLOCKS,
     CountTokensFields,
@@ -26,7 +26,7 @@ _TYPED: Final[Schema] = {
     "required": ["type"],
     "properties": {"type": {"type": "string", "minLength": 1}},
 }
-_ABSENT: Final[Schema] = {"anyOf": [{"enum": [None, []]}, {"type": "object", "maxProperties": 0}]}
+_NOTHING: Final[Schema] = {"anyOf": [{"enum": [None, []]}, {"type": "object", "maxProperties": 0}]}
 
 
 def add_message_rules(schemas: Schema) -> None:
@@ -55,7 +55,7 @@ def add_message_rules(schemas: Schema) -> None:
     for kind in (CountTokensFields, MessageFields):
         schema = schemas[kind.__name__]
         members = schema["properties"]
-        schema["not"] = {"anyOf": [{"required": [name]} for name in sorted(PRIVILEGED_FIELDS)]}
+        forbid_privileged(schema)
         members["system"] = {"anyOf": [{"type": "string"}, _listed(ref(TextBlock)), {"type": "null"}]}
         if "stop_sequences" in members:
             stop = {"type": "string", **bounds_of("stop[]")}
@@ -63,7 +63,7 @@ def add_message_rules(schemas: Schema) -> None:
             members["max_tokens"]["maximum"] = FIELD_RULES["max_tokens"].most
         for member, allowed in members.items():
             if member not in schema["required"]:
-                members[member] = {"anyOf": [allowed, _ABSENT]}
+                members[member] = {"anyOf": [allowed, _NOTHING]}
 
 
 def _with_images(block: Schema) -> Schema:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.api.openapi.components import REF, Schema
+from gateway.api.openapi.components import ABSENT, REF, Schema, forbid_privileged
 from gateway.api.openapi.message_rules import bounds_of, given
 from gateway.api.openapi.responses_schema import ResponsesFields
-from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS
+from gateway.chat.fields.table import FIELD_RULES
 
-_ABSENT: Final[Schema] = {"$ref": REF.format(name="Absent")}
 _TEXT: Final[Schema] = {"type": "string"}
 _TYPE: Final[Schema] = {"type": "string", "minLength": 1}
 _TEXT_PARTS: Final = ["input_text", "output_text", "text", "summary_text", "reasoning_text"]
@@ -42,22 +41,22 @@ def add_response_rules(schemas: Schema) -> None:
     members["text"] = {"type": "object", "properties": {"format": {"type": ["object", "null"]}}}
     for name, allowed in members.items():
         if name not in ("model", "input"):
-            members[name] = {"anyOf": [allowed, _ABSENT]}
+            members[name] = {"anyOf": [allowed, ABSENT]}
     request["anyOf"] = [{"required": ["input"]}, {"required": ["previous_response_id"]}]
-    request["not"] = {"anyOf": [{"required": [name]} for name in sorted(PRIVILEGED_FIELDS)]}
+    forbid_privileged(request)
 
 
 def _items() -> list[Schema]:
     parts = {"type": "array", "items": _ref("ContentPart"), "minItems": 1}
     content = {"anyOf": [_TEXT, parts]}
-    output = {"anyOf": [_TEXT, {"type": "array", "items": _ref("OutputPart")}, _ABSENT]}
+    output = {"anyOf": [_TEXT, {"type": "array", "items": _ref("OutputPart")}, ABSENT]}
     call_id = {"type": "string", **bounds_of("messages[].tool_calls[].id"), "minLength": 1}
     call = {"call_id": call_id, "name": _TEXT}
     of_model = {"role": {"const": "assistant"}, "content": output}
     return [
         _item(["message"], {"role": {"enum": ["user", "system", "developer"]}, "content": content}),
         _item(["message"], of_model),
-        _item(["function_call"], {**call, "arguments": {"anyOf": [_TEXT, _ABSENT]}}),
+        _item(["function_call"], {**call, "arguments": {"anyOf": [_TEXT, ABSENT]}}),
         _item(["custom_tool_call"], {"call_id": call_id}),
         _item(["function_call_output", "custom_tool_call_output"], {"call_id": call_id, "output": output}),
         _item(["reasoning"], {}),
@@ -67,9 +66,9 @@ def _items() -> list[Schema]:
 
 def _item(kinds: list[str], members: Schema) -> Schema:
     """Return the schema of an item of these types; members that may be absent need not be there."""
-    kind = {"anyOf": [{"enum": kinds}, _ABSENT]} if kinds == ["message"] else {"enum": kinds}
+    kind = {"anyOf": [{"enum": kinds}, ABSENT]} if kinds == ["message"] else {"enum": kinds}
     properties = {"type": kind, **members}
-    required = [name for name, schema in properties.items() if _ABSENT not in schema.get("anyOf", ())]
+    required = [name for name, schema in properties.items() if ABSENT not in schema.get("anyOf", ())]
     return {"type": "object", "required": required, "properties": properties}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.api.openapi.components import REF, Schema
+from gateway.api.openapi.components import ABSENT, Schema, forbid_privileged
 from gateway.api.openapi.message_rules import given
 from gateway.chat.fields.table import FIELD_RULES, PRIVILEGED_FIELDS
 from gateway.chat.schema import KNOWN_PARTS, OTHER_PART, ChatFields
@@ -16,7 +16,6 @@ _REQUESTS: Final = (ChatFields, CompletionFields, EmbeddingFields)
 _NAMING: Final = frozenset({"arguments", "id", "name", "url"})
 """Members that count even as an empty list or object, because they say what their object is."""
 _NO_NAME: Final[Schema] = {"enum": [None, ""]}
-_ABSENT: Final[Schema] = {"$ref": REF.format(name="Absent")}
 
 
 def allow_absent(schemas: Schema) -> None:
@@ -32,7 +31,7 @@ def allow_absent(schemas: Schema) -> None:
         for member, allowed in schema.get("properties", {}).items():
             _allow_absent_values(allowed)
             if member not in schema.get("required", ()):
-                absent = _NO_NAME if member in _NAMING else _ABSENT
+                absent = _NO_NAME if member in _NAMING else ABSENT
                 schema["properties"][member] = {"anyOf": [allowed, absent]}
     schemas["Absent"] = {
         "description": "As good as absent: null, or empty.",
@@ -47,7 +46,7 @@ def _allow_absent_values(schema: Schema) -> None:
     """Let the values of an object with names of the client's choice be absent."""
     for kind in (schema, *schema.get("anyOf", ())):
         if isinstance(kind.get("additionalProperties"), dict) and kind["additionalProperties"]:
-            kind["additionalProperties"] = {"anyOf": [kind["additionalProperties"], _ABSENT]}
+            kind["additionalProperties"] = {"anyOf": [kind["additionalProperties"], ABSENT]}
 
 
 def _referred(schema: Any) -> list[str]:
@@ -71,24 +70,24 @@ def add_relations(schemas: Schema) -> None:
     chat = schemas["ChatFields"]
     chat["properties"]["model"]["examples"] = [AUTO]
     for request in _REQUESTS:
-        schemas[request.__name__]["not"] = {"anyOf": [{"required": [name]} for name in sorted(PRIVILEGED_FIELDS)]}
+        forbid_privileged(schemas[request.__name__])
     schemas[CompletionFields.__name__]["allOf"] = [_only_with("stream_options", "stream")]
     kind = {"type": "string", "not": {"enum": sorted(KNOWN_PARTS - {OTHER_PART})}}
     schemas["OtherPart"] |= {"required": ["type"], "properties": {"type": kind}}
     is_function = given("type", {"const": "function"})
     for name in ("ChatTool", "ChatToolCall"):
-        schemas[name] |= {"if": is_function, "then": given("function", {"not": _ABSENT})}
+        schemas[name] |= {"if": is_function, "then": given("function", {"not": ABSENT})}
     arguments = schemas["ChatFunctionCall"]["properties"]["arguments"]
     schemas["ChatFunctionCall"]["properties"]["arguments"] = {"anyOf": [arguments, {"type": "null"}]}
     chat["allOf"] = [_only_with("top_logprobs", "logprobs"), _only_with("stream_options", "stream")]
     schemas["AssistantMessage"]["anyOf"] = [
         given("content", {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1}]}),
         given("tool_calls", {"type": "array", "minItems": 1}),
-        given("function_call", {"type": "object", "not": _ABSENT}),
+        given("function_call", {"type": "object", "not": ABSENT}),
         given("refusal", {"type": "string", "minLength": 1}),
     ]
 
 
 def _only_with(name: str, switch: str) -> Schema:
     """Allow `name` only where `switch` is true."""
-    return {"if": given(name, {"not": _ABSENT}), "then": given(switch, {"const": True})}
+    return {"if": given(name, {"not": ABSENT}), "then": given(switch, {"const": True})}

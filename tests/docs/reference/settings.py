@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.config import CoreConfig, FrontConfig
+from engine.config import AnswerConfig, CoreConfig, FrontConfig
 from gateway.config.settings import GatewayConfig
 from gateway.config.sources import CONFIG_ENV, variable_of
 from tests.docs.reference.markdown import code, field_docs, one_line, page, section, table
@@ -78,7 +78,7 @@ def _table(settings: list[_Setting]) -> str:
 
 def _engine_table() -> str:
     rows = []
-    for owner in (FrontConfig, CoreConfig):
+    for owner in (FrontConfig, AnswerConfig, CoreConfig):
         hints, reported = typing.get_type_hints(owner), field_docs(owner)
         for field in dataclasses.fields(owner):
             kind = type_text(hints[field.name])

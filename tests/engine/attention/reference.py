@@ -84,5 +84,8 @@ def reference_attention(batch: Batch, spec: AttentionSpec) -> torch.Tensor:
                 scores = keys[seen, head // group].double() @ batch.queries[token, head].double() * spec.scale
                 if spec.softcap is not None:
                     scores = spec.softcap * torch.tanh(scores / spec.softcap)
-                result[token, head] = torch.softmax(scores, 0) @ values[seen, head // group].double()
+                if spec.sinks is not None:
+                    scores = torch.cat([scores, spec.sinks[head : head + 1].double()])
+                shares = torch.softmax(scores, 0)[: keys[seen].shape[0]]
+                result[token, head] = shares @ values[seen, head // group].double()
     return result.float()

@@ -187,9 +187,16 @@ class Steps:
     """Sequences that decode step by step, in blocks of 4 that lie anywhere."""
 
     def __init__(
-        self, lengths: list[int], *, seed: int, softcap: float | None = None, has_int8_kv: bool = False
+        self,
+        lengths: list[int],
+        *,
+        seed: int,
+        softcap: float | None = None,
+        has_sinks: bool = False,
+        has_int8_kv: bool = False,
     ) -> None:
-        self.spec = AttentionSpec(num_heads=4, num_kv_heads=2, head_dim=8, scale=0.3, softcap=softcap)
+        sinks = torch.tensor([-1.0, 3.0, 0.5, 9.0]) if has_sinks else None
+        self.spec = AttentionSpec(num_heads=4, num_kv_heads=2, head_dim=8, scale=0.3, softcap=softcap, sinks=sinks)
         self.lengths = lengths
         self._generator = torch.Generator().manual_seed(seed)
         self._has_int8_kv = has_int8_kv
@@ -231,14 +238,15 @@ class Steps:
     lengths=st.lists(st.integers(1, 40) | st.integers(790, 800), min_size=1, max_size=5),
     changes=st.lists(st.sampled_from("ssssdx"), max_size=8),
     softcap=st.sampled_from([None, 1.5]),
+    has_sinks=st.booleans(),
     has_int8_kv=st.booleans(),
 )
 @settings(max_examples=40, deadline=None)
 def test_steps_that_go_on_from_one_another_equal_steps_by_themselves(
-    seed: int, lengths: list[int], changes: list[str], softcap: float | None, has_int8_kv: bool
+    seed: int, lengths: list[int], changes: list[str], softcap: float | None, has_sinks: bool, has_int8_kv: bool
 ) -> None:
     """Sequences grow token by token; now and then one is dropped (d) or they change places (x)."""
-    steps = Steps(lengths, seed=seed, softcap=softcap, has_int8_kv=has_int8_kv)
+    steps = Steps(lengths, seed=seed, softcap=softcap, has_sinks=has_sinks, has_int8_kv=has_int8_kv)
     for change in [*changes, "s", "s", "s"]:
         if change == "d" and len(steps.lengths) > 1:
             steps.lengths, steps.tables = steps.lengths[1:], steps.tables[1:]

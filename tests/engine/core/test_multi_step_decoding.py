@@ -230,7 +230,7 @@ def test_a_round_whose_logits_are_no_numbers_ends_the_go_before_it(checkpoint: P
     for model in (plain.model, core.model):
         assert isinstance(model, CompiledModel)
         with torch.inference_mode():
-            model.decoder.embedding[poison] = float("nan")
+            model.decoder.embedding.table[poison] = float("nan")
     rounding.outputs.clear()
     emitted, error = until_it_fails(core, PROMPTS[0])
     until_poison, expected_error = until_it_fails(plain, PROMPTS[0])

@@ -10,17 +10,19 @@ import torch
 
 from engine.attention.base import KVCache
 from engine.attention.torch_attention import TorchAttention
+from engine.cpu.gemm.records import RecordMemory
 from engine.cpu.step.prompt_mode import MAX_TOKENS
 from engine.forecast.output_forecast import OutputForecast
 from engine.forecast.step_time import StepTimeModel
 from engine.kv_cache.block_manager import BlockManager
+from engine.kv_cache.state_slots import StateSlots
+from engine.kv_cache.window_blocks import WindowBlocks
 from engine.lora.adapter_table import AdapterTable
 from engine.lora.lora_linear import StepAdapters, attach_adapters
 from engine.lora.lora_model import LoraModel
 from engine.lora.stacked_weights import StackedWeights
 from engine.models.decoder import Decoder, Model
 from engine.models.loading.loader import load_model
-from engine.models.raw_weights import RawWeights
 from engine.protocol import Add, SamplingParams, SeqOutput
 from engine.runner.runner import ModelRunner
 from engine.sampling.grammar_compiler import Grammars
@@ -57,20 +59,33 @@ class TinyCore:
         grammars: Grammars | None = None,
         compiled_threads: int = 0,
         adapters: Mapping[str, Path] | None = None,
+        num_window_blocks: int = 0,
     ) -> None:
-        """`compiled_threads`: on which steps run compiled; 0: none does. `adapters`: folders of adapters by name."""
+        """Load the model.
+
+        `compiled_threads`: on which steps run compiled; 0: none does. `adapters`: folders of adapters by name.
+        `num_window_blocks`: of layers with a window; 0: as many as of others.
+        """
         block_size = COMPILED_BLOCK_SIZE if compiled_threads else BLOCK_SIZE
         self.num_blocks, self.budget, self.num_seqs = num_blocks, budget, num_seqs
         self.backend = backend = TorchAttention(CPU)
-        retained = RawWeights()
-        self.model: Model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, retained=retained)
+        packer = RecordMemory() if compiled_threads else None
+        self.model: Model = load_model(folder, dtype=torch.float32, device=CPU, backend=backend, packer=packer)
         if compiled_threads:
-            self.model = compiled = compile_model(self.model, backend, retained)
+            self.model = compiled = compile_model(self.model, backend)
             compiled.resize(compiled_threads)
             compiled.max_tokens, compiled.prompt_way = MAX_TOKENS, "vectors"
-        self.caches = [
-            backend.allocate(num_blocks, block_size, spec, torch.float32) for spec in self.model.attention_specs
-        ]
+        specs = self.model.attention_specs
+        longest = max(spec.sliding_window or 0 for spec in specs)
+        self.windows = None
+        if num_window_blocks:
+            self.windows = WindowBlocks(num_blocks, num_window_blocks, window=longest, block_size=block_size)
+        self.caches = []
+        for spec in specs:
+            is_windowed = bool(num_window_blocks) and spec.sliding_window is not None
+            num = num_window_blocks if is_windowed else num_blocks
+            cache = backend.allocate_windowed(num, block_size, spec, torch.float32, is_windowed=is_windowed)
+            self.caches.append(cache)
         caches: list[KVCache] = [*self.caches]
         table, model = _adapted(self.model, adapters or {})
         self.runner = ModelRunner(
@@ -83,6 +98,7 @@ class TinyCore:
             max_tokens=budget,
             max_num_seqs=num_seqs,
             max_blocks=MAX_MODEL_LEN // block_size,
+            places=None if self.windows is None else self.windows.places,
         )
         self.tally = CoreTotals()
         self.drafter = None if drafter is None else drafter(self)
@@ -93,7 +109,9 @@ class TinyCore:
             max_num_batched_tokens=budget,
             max_waiting=100,
         )
-        self.blocks = BlockManager(num_blocks, block_size, enable_prefix_cache=prefix_cache)
+        self.blocks = BlockManager(num_blocks, block_size, enable_prefix_cache=prefix_cache, windows=self.windows)
+        if self.model.config.traits.recurrent is not None:
+            self.runner.states = self.blocks.states = StateSlots(num_seqs, block_size)
         self.scheduler = Scheduler(
             limits,
             self.blocks,

@@ -14,6 +14,7 @@ from engine.protocol import (
     AdapterReport,
     Add,
     Counters,
+    CpuKernels,
     FinishReason,
     FrameSplitter,
     Load,
@@ -58,6 +59,7 @@ class FakeCore:
         """Terminated or killed."""
         self.ignores_shutdown = False
         self._ready = Ready(
+            cpu_kernels=CpuKernels(steps="compiled", products="3 by int8", kv_dtype="bfloat16", num_threads=2),
             max_model_len=max_model_len,
             block_size=16,
             num_blocks=100,

@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from engine.__main__ import configs, main, make_parser
-from engine.config import CoreConfig, EngineConfigError, FrontConfig, core_config_json, parse_config
+from engine.config import (
+    AnswerConfig,
+    CoreConfig,
+    EngineConfigError,
+    FrontConfig,
+    core_config_json,
+    parse_config,
+)
 from tests.engine.frontend.tiny_model import write_model
 
 
@@ -29,9 +36,16 @@ def test_a_model_folder_is_enough(model_dir: Path) -> None:
 def test_every_setting_has_a_flag(model_dir: Path) -> None:
     front, core = parse(
         "--model", str(model_dir), "--listen", "unix:/x", "--name", "small", "--drain-timeout-s", "1.5",
-        "--max-choices", "4", "--threads", "2", "--device", "cpu", "--no-enable-prefix-cache", "--block-size", "32",
+        "--max-choices", "4", "--reasoning", "off", "--threads", "2", "--device", "cpu", "--no-enable-prefix-cache",
+        "--block-size", "32",
     )  # fmt: skip
-    assert (front.listen, front.model_name, front.drain_timeout_s, front.max_choices) == ("unix:/x", "small", 1.5, 4)
+    assert (front.listen, front.model_name, front.drain_timeout_s, front.answers.max_choices) == (
+        "unix:/x",
+        "small",
+        1.5,
+        4,
+    )
+    assert front.answers.reasoning == "off"
     compute, kv = core.compute, core.kv
     assert (compute.num_threads, compute.device, kv.enable_prefix_cache, kv.block_size) == (
         2,
@@ -40,8 +54,8 @@ def test_every_setting_has_a_flag(model_dir: Path) -> None:
         32,
     )
     text = make_parser().format_help()
-    for name in (*(field.name for field in fields(FrontConfig)), *core.settings()):
-        if name != "model_name":
+    for name in (*(field.name for field in (*fields(FrontConfig), *fields(AnswerConfig))), *core.settings()):
+        if name not in ("model_name", "answers"):
             assert f"--{name.replace('_', '-')}" in text
 
 

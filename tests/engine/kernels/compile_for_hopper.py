@@ -23,10 +23,11 @@ _HEADS_OF_ANY_SIZE = {"NUM_HEADS": 32, "HEAD_DIM": 96, "HEAD_DIM_PADDED": 128, "
 KERNELS: list[tuple[Any, dict[str, str], dict[str, Any]]] = [
     (
         paged_attention.attend,
-        {"key_ptr": "*i8", "value_ptr": "*i8", "out_ptr": "*bf16", "query_ptr": "*bf16", "scale": "fp32"},
+        {"key_ptr": "*i8", "value_ptr": "*i8", "sink_ptr": "*bf16"}
+        | {"out_ptr": "*bf16", "query_ptr": "*bf16", "scale": "fp32"},
         _HEADS
         | {"HEAD_DIM_PADDED": 128, "BLOCK_SIZE": 16, "BLOCK_Q": 4, "BLOCK_M": 16, "TILE": 32, "WINDOW": 100}
-        | {"SOFTCAP": 30.0, "NUM_SEGMENTS": 8, "IS_QUANTIZED": True},
+        | {"SOFTCAP": 30.0, "NUM_SEGMENTS": 8, "IS_QUANTIZED": True, "HAS_SINKS": True},
     ),
     (
         paged_attention.reduce_segments,

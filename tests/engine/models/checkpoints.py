@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-_SHAPE: Mapping[str, Any] = {
+SHAPE: Mapping[str, Any] = {
     "vocab_size": 97,
     "hidden_size": 48,
     "intermediate_size": 80,
@@ -101,7 +101,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "num_experts": 6,
         "num_experts_per_tok": 3,
         "moe_intermediate_size": 32,
-        "shared_expert_intermediate_size": 40,
+        "shared_expert_intermediate_size": 48,
         "mlp_only_layers": [1],
     },
     "qwen3_moe": {
@@ -115,6 +115,74 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "decoder_sparse_step": 2,
     },
     "olmo2": {"model_type": "olmo2", "num_key_value_heads": 2},
+    "olmo3": {
+        "model_type": "olmo3",
+        "num_key_value_heads": 2,
+        "sliding_window": 20,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "rope_parameters": {
+            "full_attention": {**YARN_ROPE, "rope_theta": 5000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0},
+        },
+    },
+    "smollm3": {
+        "model_type": "smollm3",
+        "num_key_value_heads": 2,
+        "no_rope_layers": [1, 0, 1],
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0},
+        "tie_word_embeddings": True,
+    },
+    "smollm3_windowed": {
+        "model_type": "smollm3",
+        "num_key_value_heads": 2,
+        "no_rope_layer_interval": 2,
+        "use_sliding_window": True,
+        "sliding_window": 20,
+        "rope_parameters": YARN_ROPE,
+    },
+    "granite": {
+        "model_type": "granite",
+        "num_key_value_heads": 2,
+        "embedding_multiplier": 3.0,
+        "attention_multiplier": 0.2,
+        "residual_multiplier": 0.3,
+        "logits_scaling": 2.5,
+        "tie_word_embeddings": True,
+    },
+    "glm4": {"model_type": "glm4", "num_key_value_heads": 2, "head_dim": 16},
+    "gpt_oss": {
+        "model_type": "gpt_oss",
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "num_local_experts": 5,
+        "num_experts_per_tok": 2,
+        "sliding_window": 20,
+        # Low enough to clamp some.
+        "swiglu_limit": 0.7,
+        "rope_parameters": {**YARN_ROPE, "truncate": False},
+    },
+    "qwen3_5": {
+        "model_type": "qwen3_5_text",
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 8,
+        "linear_value_head_dim": 12,
+    },
+    "exaone4": {
+        "model_type": "exaone4",
+        "num_key_value_heads": 2,
+        "sliding_window": 20,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
+    "exaone4_full": {
+        "model_type": "exaone4",
+        "num_key_value_heads": 2,
+        "sliding_window": None,
+        "layer_types": ["full_attention"] * 3,
+    },
     "phi3": {"model_type": "phi3", "num_key_value_heads": 2, "sliding_window": 24},
     "phi3_longrope": {
         "model_type": "phi3",
@@ -132,7 +200,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
 
 def make_reference(variant: str, **changes: Any) -> PreTrainedModel:
     """A transformers model with weights large enough for its choices to be far apart."""
-    settings = {**_SHAPE, "tie_word_embeddings": False, **VARIANTS[variant], **changes}
+    settings = {**SHAPE, "tie_word_embeddings": False, **VARIANTS[variant], **changes}
     config = AutoConfig.for_model(**settings)
     torch.manual_seed(11)
     model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]

@@ -13,12 +13,13 @@ from engine.attention.base import AttentionBackend, ForwardContext
 from engine.attention.torch_attention import TorchAttention
 from engine.config import Quantization
 from engine.cpu.execution.model import CompiledModel
+from engine.cpu.gemm.records import RecordMemory
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.step.prompt_mode import MAX_TOKENS
+from engine.kv_cache.state_slots import StateRequest, StateSlots
 from engine.models.decoder import Decoder, Model
 from engine.models.layer_ops import LayerOps
 from engine.models.loading.loader import load_model
-from engine.models.raw_weights import RawWeights
 
 CPU = torch.device("cpu")
 
@@ -26,15 +27,12 @@ CPU = torch.device("cpu")
 def compile_model(
     model: Model,
     backend: AttentionBackend,
-    retained: RawWeights,
     kv_dtype: torch.dtype = torch.float32,
-    *,
-    pairs_inputs: bool = False,
 ) -> CompiledModel:
     """The model with compiled steps. Raises NotCompilable."""
     assert isinstance(model, Decoder)
     assert isinstance(backend, TorchAttention)
-    return CompiledModel(model, backend, retained, kv_dtype, pairs_inputs=pairs_inputs)
+    return CompiledModel(model, backend, kv_dtype)
 
 
 @dataclass
@@ -45,6 +43,7 @@ class Row:
     num_computed: int = 0
     blocks: list[int] = field(default_factory=list)
     adapter: int | None = None
+    seq_id: int = field(default_factory=itertools.count().__next__)
 
 
 class PagedRunner:
@@ -70,7 +69,6 @@ class PagedRunner:
         tokens run compiled; 0: none does."""
         block_size = block_size or (LANES if compiled_threads else 8)
         backend = backend or TorchAttention(CPU)
-        retained = RawWeights()
         self.model: Model = load_model(
             model_dir,
             dtype=dtype,
@@ -79,16 +77,18 @@ class PagedRunner:
             quantization=quantization,
             ops=ops,
             max_model_len=max_model_len,
-            retained=retained,
+            packer=RecordMemory(pairs_inputs=pairs_inputs) if compiled_threads else None,
         )
         if compiled_threads:
-            self.model = compiled = compile_model(self.model, backend, retained, kv_dtype, pairs_inputs=pairs_inputs)
+            self.model = compiled = compile_model(self.model, backend, kv_dtype)
             compiled.resize(compiled_threads)
             compiled.max_tokens = MAX_TOKENS
         self.caches = [backend.allocate(num_blocks, block_size, spec, dtype) for spec in self.model.attention_specs]
         self.block_size = block_size
         self.with_sampled = True
         """Whether the model is given that logits of all tokens will be requested, as they always are."""
+        has_states = self.model.config.traits.recurrent is not None
+        self.states = StateSlots(8, self.block_size) if has_states else None
         self._free = list(range(num_blocks))
         if shuffle_seed is not None:
             random.Random(shuffle_seed).shuffle(self._free)
@@ -99,6 +99,7 @@ class PagedRunner:
         positions: list[int] = []
         slots: list[int] = []
         starts = [0]
+        requests = [StateRequest(r.seq_id, r.blocks, r.num_computed, r.num_computed + count) for r, count in work]
         for row, count in work:
             end = row.num_computed + count
             while len(row.blocks) * self.block_size < end:
@@ -119,6 +120,7 @@ class PagedRunner:
             block_size=self.block_size,
             sampled=list(range(starts[-1])) if self.with_sampled else None,
             adapters=[row.adapter for row, _ in work] if any(row.adapter is not None for row, _ in work) else None,
+            states=None if self.states is None else self.states.plan(requests),
         )
         if num_sampled is not None:
             counts = zip(starts[1:], num_sampled, strict=True)

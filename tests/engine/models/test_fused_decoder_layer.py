@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,7 +28,10 @@ CPU = torch.device("cpu")
 PROMPT = [(7 * index * index + 3 * index + 1) % 97 for index in range(30)]
 
 
-@pytest.mark.parametrize("variant", ["llama_biased", "qwen3", "olmo2", "phi3_partial", "gemma3", "qwen2_moe"])
+@pytest.mark.parametrize(
+    "variant",
+    ["llama_biased", "qwen3", "olmo2", "phi3_partial", "gemma3", "qwen2_moe", "granite", "glm4", "smollm3", "gpt_oss"],
+)
 def test_fused_models_equal_plain_ones_over_chunks_decode_and_verification(variant: str, tmp_path: Path) -> None:
     folder = save_checkpoint(small_reference(variant), tmp_path)
     plain = PagedRunner(folder, shuffle_seed=3)
@@ -40,7 +44,11 @@ def test_fused_models_equal_plain_ones_over_chunks_decode_and_verification(varia
 
 def small_reference(variant: str) -> PreTrainedModel:
     """One layer and few heads: the interpreter takes a millisecond for each program."""
-    changes = {"layer_types": ["sliding_attention"]} if variant == "gemma3" else {}
+    options: dict[str, dict[str, Any]] = {
+        "gemma3": {"layer_types": ["sliding_attention"]},
+        "smollm3": {"no_rope_layers": [0]},
+    }
+    changes = options.get(variant, {})
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12}
     return make_reference(variant, num_hidden_layers=1, **heads, **changes)
 

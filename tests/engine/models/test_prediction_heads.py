@@ -37,7 +37,7 @@ def test_what_was_trained_is_what_is_computed(tmp_path: Path) -> None:
     folder = save_checkpoint(make_reference("qwen3", hidden_size=SIZE, vocab_size=100), tmp_path)
     decoder = load_model(folder, dtype=torch.float32, device=CPU, backend=TorchAttention(CPU))
     torch.manual_seed(4)
-    trained = Heads(decoder.embedding.clone(), num_heads=3, width=64)
+    trained = Heads(decoder.embedding.table.clone(), num_heads=3, width=64)
     with torch.no_grad():
         for parameter in trained.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))

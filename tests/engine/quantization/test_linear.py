@@ -91,7 +91,7 @@ def test_projections_of_a_quantized_checkpoint_are_stacked(has_same_order: bool)
     parts = [GroupWeight(p.codes, p.scales, p.zeros, 4, o) for p, o in zip(plain, orders, strict=True)]
     inputs, bias = torch.randn(3, 64), torch.randn(32)
     expected = inputs @ torch.cat([part.dequantize() for part in parts]).t() + bias
-    linear = maker("none").grouped(parts, bias, torch.float32)
+    linear = maker("none").published(parts, bias, torch.float32)
     out, total = torch.empty(3, 32), torch.ones(3, 32)
 
     linear.into(inputs, out)

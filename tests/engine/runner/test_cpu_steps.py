@@ -11,11 +11,20 @@ from engine.config import CoreConfig
 from engine.cpu.execution.model import CompiledModel
 from engine.cpu.gemm import pair_tiles
 from engine.cpu.gemm.matrix_unit import is_permitted
+from engine.cpu.gemm.products import PAIRS
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.step.prompt_mode import PromptWay
+from engine.models.families.registry import read_model_config
 from engine.models.loading.loader import load_model
 from engine.runner.adaptive_runner import AdaptiveRunner
-from engine.runner.cpu_steps import follow, loaded_weights, settle_steps, with_compiled_steps
+from engine.runner.cpu_steps import (
+    PackerChoice,
+    choose_packer,
+    cpu_kernels,
+    follow,
+    settle_steps,
+    with_compiled_steps,
+)
 from engine.runner.machine import Machine, find_machine
 from engine.runner.warm_up import made_up_batch
 from engine.step.scheduler_output import SchedulerOutput
@@ -33,6 +42,7 @@ class Steps:
         self.prompt_ways = list(ways)
         self.max_verified = 0
         self.num_threads = 0
+        self.products = {"float32": 1}
 
     def resize(self, num_threads: int) -> None:
         self.num_threads = num_threads
@@ -85,8 +95,7 @@ def config(folder: Path, **settings: object) -> CoreConfig:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "model.safetensors").write_bytes(bytes(100))
-    return tmp_path
+    return save_checkpoint(make_reference("qwen3", hidden_size=96), tmp_path)
 
 
 @pytest.fixture
@@ -97,26 +106,46 @@ def machine(folder: Path) -> Machine:
     return found
 
 
+def choice(folder: Path, machine: Machine, **settings: object) -> PackerChoice:
+    return choose_packer(config(folder, **settings), machine, read_model_config(folder))
+
+
 @pytest.mark.parametrize("settings", [{}, *({"quantization": name} for name in ("int8", "int8_dynamic", "int4"))])
-def test_weights_are_stored_for_compiled_steps(folder: Path, machine: Machine, settings: dict[str, str]) -> None:
-    assert loaded_weights(config(folder, **settings), machine, folder) is not None
+def test_weights_are_packed_for_compiled_steps(folder: Path, machine: Machine, settings: dict[str, str]) -> None:
+    found = choice(folder, machine, **settings)
+    assert found.packer is not None
+    assert not found.reason
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{"compiled_steps": False}, {"quantization": "fp8"}, {"tensor_parallel": 2}],
+    ("settings", "reason"),
+    [
+        ({"compiled_steps": False}, "compiled_steps is off"),
+        ({"quantization": "fp8"}, "quantization is fp8"),
+        ({"tensor_parallel": 2}, "tensor_parallel divides the model"),
+        ({"block_size": LANES + 1}, f"block_size is {LANES + 1}, no multiple of {LANES}"),
+    ],
 )
-def test_no_weights_are_stored_where_no_step_will_run_compiled(
-    folder: Path, machine: Machine, settings: dict[str, object]
+def test_the_reason_is_stated_where_no_step_runs_compiled(
+    folder: Path, machine: Machine, settings: dict[str, object], reason: str
 ) -> None:
-    assert loaded_weights(config(folder, **settings), machine, folder) is None
+    found = choice(folder, machine, **settings)
+    assert (found.packer, found.reason) == (None, reason)
+    kernels = cpu_kernels(Plain(), machine, found)  # type: ignore[arg-type]
+    assert kernels is not None
+    assert kernels.summary().startswith(f"CPU kernels: steps in torch: {reason}; KV pool in float32; ")
 
 
-def test_no_weights_are_stored_of_a_model_that_is_large(
-    folder: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("engine.runner.cpu_steps._MAX_WEIGHT_BYTES", 99)
-    assert loaded_weights(config(folder), machine, folder) is None
+class Plain:
+    """A model without compiled steps."""
+
+
+def test_sizes_that_fill_no_register_are_a_reason_too(tmp_path: Path) -> None:
+    folder = save_checkpoint(make_reference("qwen3", hidden_size=96, head_dim=LANES // 2), tmp_path)
+    num_threads = torch.get_num_threads()
+    found = choice(folder, find_machine(config(folder)))
+    torch.set_num_threads(num_threads)
+    assert found.reason == f"head_dim is {LANES // 2}, no multiple of {LANES}"
 
 
 def test_a_draft_model_runs_compiled_as_far_as_the_one_it_drafts_for() -> None:
@@ -153,6 +182,7 @@ def test_torch_computes_what_is_left_of_a_compiled_step_on_one_thread() -> None:
     ("checkpoint", "settings", "expected"),
     [
         (torch.bfloat16, {}, torch.bfloat16),
+        (torch.float16, {}, torch.bfloat16),
         (torch.float32, {}, torch.float32),
         (torch.float32, {"kv_dtype": "bfloat16"}, torch.bfloat16),
         (torch.bfloat16, {"kv_dtype": "float32"}, torch.float32),
@@ -170,12 +200,18 @@ def test_keys_and_values_are_stored_as_the_checkpoint_is_unless_somebody_states_
     num_threads = torch.get_num_threads()
     machine = find_machine(wanted)
     torch.set_num_threads(num_threads)
-    retained = loaded_weights(wanted, machine, wanted.model_dir)
+    packing = choice(wanted.model_dir, machine, **settings)
     backend = machine.backend
-    model = load_model(wanted.model_dir, dtype=machine.dtype, device=machine.device, backend=backend, retained=retained)
+    model = load_model(
+        wanted.model_dir, dtype=machine.dtype, device=machine.device, backend=backend, packer=packing.packer
+    )
 
-    with_compiled_steps(wanted, model, backend, retained)
+    model_or_compiled = with_compiled_steps(wanted, model, backend, packing.packer)
 
+    kernels = cpu_kernels(model_or_compiled, machine, packing)
+    assert kernels is not None
+    assert kernels.steps == ("torch" if packing.packer is None else "compiled")
+    assert kernels.kv_dtype == str(expected or machine.dtype).removeprefix("torch.")
     assert backend.head_major == expected  # type: ignore[attr-defined]
     assert machine.kv_element_bytes == (2 if expected == torch.bfloat16 else 4)
 
@@ -198,11 +234,11 @@ def test_inputs_are_rounded_as_the_checkpoint_is_unless_float32_is_requested(
     num_threads = torch.get_num_threads()
     machine = find_machine(wanted)
     torch.set_num_threads(num_threads)
-    retained, backend = loaded_weights(wanted, machine, wanted.model_dir), machine.backend
-    model = load_model(wanted.model_dir, dtype=machine.dtype, device=machine.device, backend=backend, retained=retained)
+    packer, backend = choice(wanted.model_dir, machine, **settings).packer, machine.backend
+    model = load_model(wanted.model_dir, dtype=machine.dtype, device=machine.device, backend=backend, packer=packer)
 
-    found = with_compiled_steps(wanted, model, backend, retained)
+    found = with_compiled_steps(wanted, model, backend, packer)
 
     assert isinstance(found, CompiledModel)
-    assert bool(found.shape["head"]["is_paired"][0]) == is_paired
-    assert (found._records.layers["gate_up"]["is_paired"] == is_paired).all()
+    assert (found.shape["head"]["product"][0] == PAIRS.multiply.address) == is_paired
+    assert ((found._records.layers["gate_up"]["product"] == PAIRS.multiply.address) == is_paired).all()

@@ -72,14 +72,7 @@ def test_cores_are_those_that_the_control_group_grants(
     assert machine(tmp_path, files).num_cores() == expected
 
 
-def test_the_transient_peak_is_what_rose_above_the_present(tmp_path: Path) -> None:
-    limits = machine(tmp_path, {"proc/self/status": "VmHWM:\t    300 kB\nVmRSS:\t    200 kB\n"})
-    assert limits.transient_memory_bytes() == 100 * 1024
-
-
 def test_this_machine_has_memory_and_cores() -> None:
     limits = HostLimits()
-    limits.reset_peak_memory()
     assert limits.free_memory_bytes() > 0
     assert limits.num_cores() >= 1
-    assert limits.transient_memory_bytes() >= 0

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.runner.memory_probe import HostMemory
+from engine.models.families.registry import read_model_config
+from engine.runner.host_limits import HostLimits
+from engine.runner.memory_probe import HostMemory, largest_step_bytes
+from tests.engine.models.checkpoints import make_reference, save_checkpoint
 from tests.engine.runner.test_host_limits import machine
 
 GIB = 1 << 30
@@ -16,8 +19,13 @@ def test_processes_that_share_a_machine_share_its_free_memory(tmp_path: Path) ->
     assert HostMemory(limits, num_sharers=4).free_bytes() == 2 * GIB
 
 
-def test_a_peak_counts_above_the_present_use_and_not_per_sharer(tmp_path: Path) -> None:
-    limits = machine(tmp_path, {"proc/self/status": "VmHWM:\t    300 kB\nVmRSS:\t    200 kB\n"})
-    memory = HostMemory(limits, num_sharers=4)
-    memory.begin()
-    assert memory.transient_bytes() == 100 * 1024
+def test_the_largest_step_is_bounded_without_running_it(tmp_path: Path) -> None:
+    config = read_model_config(save_checkpoint(make_reference("qwen3"), tmp_path))
+    bound = largest_step_bytes(config, num_seqs=64, num_tokens=512, context_len=8192)
+
+    assert HostMemory(HostLimits()).step_bytes(_fail, bound) == bound
+    assert bound > 4 * (64 * config.vocab_size + 512 * (8192 + config.intermediate_size))
+
+
+def _fail() -> None:
+    raise AssertionError("a step of the largest size takes up to a minute")

@@ -41,7 +41,7 @@ def test_experts_keep_their_number_and_lose_width(tmp_path: Path) -> None:
 
     experts = config.traits.experts
     assert experts is not None
-    assert (experts.num_experts, experts.size, experts.shared_size) == (6, 16, 20)
+    assert (experts.num_experts, experts.size, experts.shared_size) == (6, 16, 24)
     assert (config.num_heads, config.num_kv_heads, config.hidden_size, config.vocab_size) == (3, 1, 48, 97)
 
 

@@ -30,7 +30,7 @@ def test_a_key_that_stands_twice_is_found_at_any_depth(tools: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", [b'say \\": and \\" : twice', b"\\u0022: \\u003A", b'{\\"a\\":1,\\"a\\":2}'])
-def test_text_that_looks_like_keys_is_text(text: bytes) -> None:
+def test_text_that_resembles_keys_is_text(text: bytes) -> None:
     found = JsonGuard(("messages",)).decode(b'{"x":["' + text + b'"],"y":{"a":1},"z":{"a":1}, "n" : 1e3}')
     assert found["n"] == 1000
 

@@ -44,6 +44,7 @@ def test_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureFixtu
         "up",
         "gateway",
         "engine",
+        "models",
         "policy",
         "keys",
         "tenants",

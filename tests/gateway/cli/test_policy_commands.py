@@ -187,7 +187,7 @@ async def test_every_command_of_a_policy_and_of_keys_speaks_json(
         capsys.readouterr()
         assert main([*command, "--json"]) == 0
         found[" ".join(command[:2])] = json.loads(capsys.readouterr().out)
-    assert found["policy check"] == {"file": file, "ok": True, "num_tests": 2, "problems": []}
+    assert found["policy check"] == {"file": file, "ok": True, "num_tests": 2, "problems": [], "warnings": []}
     assert found["policy show"]["policy"]["schema_version"] == 1
     assert found["policy import-litellm"]["policy"]["deployments"][0]["url"].startswith("http://h:1")
     assert (found["keys new"]["tenant"], found["keys new"]["id"]) == ("shop", "web")

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from gateway.chat.schema import CONTENT_BLOCKS
+from gateway.completion.assembly import assembled
 from gateway.completion.replay import as_event_stream, id_member, reissued
 from tests.gateway.cache.exact.test_cache_lookup import events
 
@@ -35,6 +37,31 @@ def test_every_choice_and_tool_call_is_replayed(include_usage: bool) -> None:
         (1, "tool_calls"),
     ]
     assert deltas[2]["delta"] == {"role": "assistant", "content": None, "tool_calls": [{"index": 0, **call}]}
+
+
+def test_reasoning_is_replayed_ahead_of_the_answer() -> None:
+    message = {"role": "assistant", "content": "4", "reasoning_content": "hm", "refusal": None}
+    choice = {"index": 0, "message": message, "logprobs": {"content": []}, "finish_reason": "stop"}
+    answer = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+    stream = as_event_stream(json.dumps(answer).encode(), include_usage=False)
+    shown = [choice for event in events(stream) for choice in event["choices"]]
+    assert [choice["delta"] for choice in shown] == [
+        {"role": "assistant", "content": "", "reasoning_content": "hm"},
+        {"content": "4", "refusal": None},
+        {},
+    ]
+    assert [choice["logprobs"] for choice in shown[:2]] == [None, {"content": []}]
+    completion = assembled(stream).completion
+    assert completion is not None
+    assert json.loads(completion)["choices"][0]["message"] == message
+
+
+def test_reasoning_beside_native_parts_stays_there() -> None:
+    block = {"index": 0, "type": "thinking", "thinking": "hm", "signature": "s"}
+    message = {"role": "assistant", "content": "4", "reasoning_content": "hm", CONTENT_BLOCKS: [block]}
+    answer = {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    shown = events(as_event_stream(json.dumps(answer).encode(), include_usage=False))
+    assert [event["choices"][0]["delta"] for event in shown] == [message, {}]
 
 
 def test_a_stored_answer_gets_an_id_and_a_time_of_its_own_and_nothing_else_changes() -> None:

@@ -34,7 +34,7 @@ routes:
     match: {{models: [auto]}}
     select: {{policy: cascade, min_quality: 0.8, cascade: {{first_tokens: 3}}, candidates: [small, large]}}
 """
-SURE, UNSURE = (-0.01, -0.02, -0.01, -0.3), (-0.01, -1.2, -0.01, -0.01)
+SURE, UNSURE = (-0.01, -0.02, -0.01, -0.3), (-1.2, -1.2, -1.0, -0.01)
 
 
 def notified(text: str, logprob: float) -> dict[str, Any]:
@@ -126,6 +126,40 @@ async def test_an_unsure_answer_is_left_for_the_large_models(tmp_path: Path, str
         (line,) = stack.lines()
         assert (line["attempts"], line["handed_over_from"]) == (2, "small")
         assert line["handed_over_tokens"] >= 2
+
+
+@pytest.mark.parametrize("is_apart", [False, True])
+@pytest.mark.parametrize(("logprobs", "answering"), [(SURE, "small"), (UNSURE, "large")])
+async def test_the_answer_is_evaluated_and_not_the_reasoning(
+    tmp_path: Path, is_apart: bool, logprobs: tuple[float, ...], answering: str
+) -> None:
+    thoughts, words = [notified("hm", -4.0) for _ in range(5)], "a small answer came"
+
+    async def reasons(wire: Wire) -> None:
+        await wire.start_stream()
+        for token in thoughts:
+            logs = {"content": [], "reasoning_content": [token]} if is_apart else {"content": [token]}
+            await wire.event(event({"delta": {"reasoning_content": token["token"]}, "logprobs": logs}))
+        for word, logprob in zip(words.split(), logprobs, strict=True):
+            logs = {"content": [notified(word, logprob)]}
+            await wire.event(event({"delta": {"content": word}, "logprobs": logs}))
+            await asyncio.sleep(0)
+        await wire.event(event({"delta": {}, "finish_reason": "stop"}))
+        await wire.event(event(None, (7, 9)))
+        await wire.event(b"[DONE]")
+        await wire.end()
+
+    async with running(tmp_path, policy=POLICY.format(folder=tmp_path)) as stack:
+        stack.small.otherwise = reasons
+        stack.large.otherwise = engine("a large answer came", SURE)
+        reply = await stack.call(chat())
+        message = json.loads(reply.body)["choices"][0]["message"]
+        assert message["content"].replace(" ", "") == f"a{answering}answercame"
+        assert message.get("reasoning_content") == ("hm" * 5 if answering == "small" else None)
+        await stack.until_idle()
+        if answering == "large":
+            (line,) = stack.lines()
+            assert line["handed_over_tokens"] >= 5 + 2, "reasoning costs, too"
 
 
 async def test_both_models_tokens_are_counted(tmp_path: Path) -> None:

@@ -81,3 +81,33 @@ def test_only_the_odds_are_taken_out() -> None:
     plain = event({"delta": {"content": "a"}})
     stream = b"data: %b\n\n: comment\n\ndata: [DONE]\n\n"
     assert events_without_odds(stream % stated_event) == stream % plain
+
+
+def tokens(*texts: str) -> list[dict[str, object]]:
+    return [notified(text, -float(place)) for place, text in enumerate(texts, 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "logprobs", "found"),
+    [
+        ({"reasoning_content": "hm"}, {"content": tokens("hm")}, []),
+        ({"reasoning": "hm", "content": ""}, {"content": tokens("hm")}, []),
+        ({"reasoning_content": "", "content": "a"}, {"content": tokens("a")}, [-1.0]),
+        ({"reasoning_content": "hm", "content": "ab c"}, {"content": tokens("hm", "</x>", "ab", " c")}, [-3.0, -4.0]),
+        ({"reasoning_content": "hm", "content": "a"}, {"content": tokens("a"), "reasoning_content": []}, [-1.0]),
+        ({"reasoning_content": "hm", "content": "a"}, {"content": [], "reasoning_content": tokens("hm")}, []),
+        ({"reasoning_content": "hm", "content": ["odd"]}, {"content": tokens("hm", "a")}, []),
+    ],
+)
+@pytest.mark.parametrize("member", ["delta", "message"])
+def test_reasoning_does_not_count(
+    member: str, text: dict[str, object], logprobs: dict[str, object], found: list[float]
+) -> None:
+    odds, _ = odds_of(event({member: text, "logprobs": logprobs}))
+    assert [token.logprob for token in odds] == found
+
+
+def test_a_character_of_several_tokens_is_counted_in_bytes() -> None:
+    parts = [{**notified("\ufffd", -2.0), "bytes": [byte]} for byte in "é".encode()]
+    choice = {"delta": {"reasoning": "hm", "content": "é"}, "logprobs": {"content": [*tokens("hm"), *parts]}}
+    assert [token.logprob for token in odds_of(event(choice))[0]] == [-2.0, -2.0]

@@ -15,8 +15,15 @@ def talk(num_turns: int, size: int = 100) -> Conversation:
 
 def test_what_fits_stays_whole() -> None:
     conversation = talk(3)
-    assert recent_turns(conversation, conversation.num_bytes) == [*range(7)]
-    assert recent_turns(conversation, conversation.num_bytes - 1) != [*range(7)]
+    assert recent_turns(conversation, conversation.num_prompt_bytes) == [*range(7)]
+    assert recent_turns(conversation, conversation.num_prompt_bytes - 1) != [*range(7)]
+
+
+def test_many_short_messages_count_with_their_markup() -> None:
+    short = talk(100)
+    fitting = recent_turns(short, short.num_bytes)
+    assert len(fitting) < len(short.messages)
+    assert short.only(fitting).num_prompt_bytes <= short.num_bytes
 
 
 def test_whole_turns_go_and_the_instructions_and_the_last_turn_stay_whatever_the_budget() -> None:

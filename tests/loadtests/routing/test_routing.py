@@ -77,8 +77,8 @@ def case(logprob: float, logit: float = 3.0) -> Case:
 def test_a_cascade_passes_on_what_is_sure_and_counts_the_tokens_of_what_is_not() -> None:
     found = played([case(-0.001), case(-3.0), case(-0.001, logit=-3.0)], (), Ratios())
     assert found.is_large.tolist() == [False, True, True]
-    assert found.waited.tolist() == [0, 0, 0]
-    assert found.num_left == 1  # of the one that was unlikely; the last was never called
+    assert found.waited.tolist() == [2, 2, 0]  # without coefficients all first tokens count
+    assert found.num_left == 3  # of the one that was unlikely; the last was never called
 
 
 def test_that_an_answer_has_ended_is_reported_after_its_last_token() -> None:

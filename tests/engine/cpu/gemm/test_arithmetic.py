@@ -9,12 +9,14 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from engine.cpu.attention import attention
+from engine.cpu.attention.block_loops import scorer, summer
 from engine.cpu.attention.softmax_tile import weights_of
-from engine.cpu.gemm import arithmetic
-from engine.cpu.gemm.records import packed
+from engine.cpu.gemm import arithmetic, products
+from engine.cpu.gemm.micro_kernel import WeightKind
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit.compiler import compiled
+from engine.cpu.jit.layout import PROJECTION
+from tests.engine.cpu.gemm.packing import packed
 
 Floats = npt.NDArray[np.float32]
 
@@ -32,6 +34,13 @@ def address(array: npt.NDArray[np.generic]) -> int:
     return array.ctypes.data
 
 
+def projection(weights: torch.Tensor, size: int) -> npt.NDArray[np.void]:
+    """The record of packed weights."""
+    record = np.zeros(1, dtype=PROJECTION)
+    record["packed"], record["num_inputs"] = weights.data_ptr(), size
+    return record
+
+
 @pytest.mark.parametrize("num_rows", [1, 2, 3, 4, 5, 8, 13])
 @pytest.mark.parametrize("num_outputs", [3, 8, LANES, 2 * LANES, 3 * LANES + 4, 4 * LANES, 7 * LANES])
 @pytest.mark.parametrize("is_half", [False, True], ids=["float32", "bfloat16"])
@@ -42,17 +51,8 @@ def test_products_equal_torchs(num_rows: int, num_outputs: int, is_half: bool) -
     by_vectors = packed(stored)
     inputs, out = numbers(num_rows, size, seed=2), np.full((num_rows, num_outputs + 3), 7.0, np.float32)
 
-    arithmetic.multiply(
-        by_vectors.data_ptr(),
-        stored.itemsize,
-        LANES,
-        num_outputs,
-        address(inputs),
-        num_rows,
-        size,
-        address(out),
-        num_outputs + 3,
-    )
+    record, product = projection(by_vectors, size), products.BFLOAT16 if is_half else products.FLOAT32
+    product.multiply(address(record), LANES, num_outputs, address(inputs), num_rows, address(out), num_outputs + 3)
 
     expected = torch.from_numpy(inputs).double() @ stored[LANES:].double().T
     assert np.abs(out[:, :num_outputs] - expected.numpy()).max() < 1e-4
@@ -63,21 +63,13 @@ def test_products_equal_torchs(num_rows: int, num_outputs: int, is_half: bool) -
 def test_a_row_gets_the_same_numbers_whatever_rows_share_its_tile(num_rows: int) -> None:
     size, num_outputs = 3 * LANES, 7 * LANES + 4
     weights = packed(torch.from_numpy(numbers(num_outputs, size)))
+    record = projection(weights, size)
     inputs, out = numbers(13, size, seed=2), np.zeros((2, 13, num_outputs), np.float32)
     for found, together in zip(out, (1, num_rows), strict=True):
         for first in range(0, 13, together):
             count = min(together, 13 - first)
-            arithmetic.multiply(
-                weights.data_ptr(),
-                4,
-                0,
-                num_outputs,
-                address(inputs[first:]),
-                count,
-                size,
-                address(found[first:]),
-                num_outputs,
-            )
+            rows, target = address(inputs[first:]), address(found[first:])
+            products.FLOAT32.multiply(address(record), 0, num_outputs, rows, count, target, num_outputs)
     assert np.array_equal(out[0], out[1])
 
 
@@ -137,11 +129,13 @@ def test_scores_and_weighted_sums_are_made_by_vectors_of_keys(num_queries: int, 
     first, step, stride = by_feature.data_ptr(), width * LANES, 3 * LANES
 
     two = step * size * 2
-    attention.score(first, step, two, width, address(queries), num_queries, size, address(scores), stride)
+    kind: WeightKind = "float32" if dtype == torch.float32 else "bfloat16"
+    score, weigh = scorer(kind), summer(kind)
+    score(first, step, two, address(queries), num_queries, size, address(scores), stride)
     third = address(scores) + 4 * 2 * LANES
-    attention.score(first + step * size, step, 0, width, address(queries), num_queries, size, third, stride)
+    score(first + step * size, step, 0, address(queries), num_queries, size, third, stride)
     scores = scores.reshape(num_queries, 3, LANES)[:, [0, 2, 1]].reshape(num_queries, -1).copy()
-    attention.weigh(
+    weigh(
         address(scores),
         stride,
         num_queries,
@@ -149,7 +143,6 @@ def test_scores_and_weighted_sums_are_made_by_vectors_of_keys(num_queries: int, 
         address(table),
         3,
         width * LANES * size,
-        width,
         LANES,
         address(out),
         size,

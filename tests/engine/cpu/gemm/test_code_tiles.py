@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from engine.cpu.gemm.code_rows import CODE_GROUP, GROUP_BYTES, round_to_codes
-from engine.cpu.gemm.code_tiles import CODE_KINDS, CODES, HAS_DOT_PRODUCT, code_tile
-from engine.cpu.gemm.code_weights import is_packable, pack_codes, unpack_codes
-from engine.cpu.gemm.projections import prepared, prepared_bytes, project
+from engine.cpu.gemm.code_rows import CODE_GROUP
+from engine.cpu.gemm.code_tiles import CODE_KINDS, HAS_DOT_PRODUCT, code_multiplier, code_registers
+from engine.cpu.gemm.code_weights import is_packable, pack_codes
+from engine.cpu.gemm.projections import prepared, project
 from engine.cpu.gemm.records import RecordMemory
 from engine.cpu.gemm.tiles import LANES
-from engine.cpu.jit.compiler import compiled
 from engine.cpu.jit.layout import PROJECTION
 from engine.models.raw_weights import RawWeight
 from engine.quantization.weights import quantize_channels, quantize_groups
 
 GROUPS = 3
 KINDS = sorted(CODE_KINDS)
-_in_floats = code_tile(2, has_dot_product=False)
-_by_instruction = code_tile(2)
-
-
-@compiled
-def multiply_in_floats(kind, addresses, row_bytes, num_groups, out, stride, num_rows):
-    weights, scales, minima, of_outputs, rows = addresses
-    _in_floats(kind, weights, scales, minima, of_outputs, rows, row_bytes, num_groups, out, stride, num_rows, 0)
-
-
-@compiled
-def multiply_by_instruction(kind, addresses, row_bytes, num_groups, out, stride, num_rows):
-    weights, scales, minima, of_outputs, rows = addresses
-    _by_instruction(kind, weights, scales, minima, of_outputs, rows, row_bytes, num_groups, out, stride, num_rows, 0)
-
-
-@compiled
-def round_row(row, num_groups, zero, out):
-    round_to_codes(row, num_groups, zero, out)
+MOST_ROWS = code_registers().most_rows
 
 
 def numbers(*shape: int, seed: int = 1) -> torch.Tensor:
@@ -81,13 +62,14 @@ class Product:
 
     def __init__(self, raw: RawWeight) -> None:
         self.memory = RecordMemory()
-        self.record = np.array([self.memory.projection(raw)], dtype=PROJECTION)[0]
-        self.num_outputs = raw.weight.shape[0]
+        linear = self.memory.linear(raw)
+        self.kind, self.num_outputs = linear.kind, raw.weight.shape[0]
+        self.record = np.array([linear.record], dtype=PROJECTION)[0]
 
     def apply(self, inputs: torch.Tensor, first: int = 0) -> torch.Tensor:
         """Outputs from the first on."""
         num_rows, count = inputs.shape[0], self.num_outputs - first
-        room = np.zeros(num_rows * int(prepared_bytes(self.record)), dtype=np.uint8)
+        room = np.zeros(num_rows * int(self.record["row_bytes"]), dtype=np.uint8)
         out = torch.full((num_rows, count + 3), 7.0)
         ready = prepared(self.record, inputs.data_ptr(), num_rows, room.ctypes.data)
         project(self.record, first, count, ready, num_rows, out.data_ptr(), count + 3)
@@ -96,7 +78,7 @@ class Product:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("num_rows", [1, 2, CODES.most_rows, CODES.most_rows + 1, 26])
+@pytest.mark.parametrize("num_rows", [1, 2, MOST_ROWS, MOST_ROWS + 1, 26])
 @pytest.mark.parametrize("num_outputs", [3, LANES, 2 * LANES, 3 * LANES + 4])
 def test_outputs_are_products_of_rows_rounded_in_groups(kind: int, num_rows: int, num_outputs: int) -> None:
     raw, values = weight_of(kind, num_outputs + LANES)
@@ -105,7 +87,7 @@ def test_outputs_are_products_of_rows_rounded_in_groups(kind: int, num_rows: int
     expected = rounded(inputs).double() @ values.double().T
     product = Product(raw)
 
-    assert product.record["code_kind"] == kind
+    assert product.kind == CODE_KINDS[kind].name
     for first in (0, LANES):
         found = (product.apply(inputs, first) - raw.bias[first:]).double()
         # Where the rounding to steps is a tie, either step is right.
@@ -116,29 +98,19 @@ def test_outputs_are_products_of_rows_rounded_in_groups(kind: int, num_rows: int
 @pytest.mark.skipif(not HAS_DOT_PRODUCT, reason="this processor has no instruction for products of codes")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_processor_without_the_instruction_computes_the_same_numbers(kind: int) -> None:
-    raw, _ = weight_of(kind, 2 * LANES)
-    found, expected = (torch.zeros(CODES.most_rows, 2 * LANES) for _ in range(2))
-
-    _multiply(multiply_in_floats, kind, raw, found)
-    _multiply(multiply_by_instruction, kind, raw, expected)
-
-    assert expected.abs().min() > 0
-    assert torch.equal(found, expected)
-
-
-def _multiply(multiply: Callable[..., None], kind: int, raw: RawWeight, out: torch.Tensor) -> None:
-    """Multiply rows of both signs, in which each number is one of the largest."""
-    packed = pack_codes(raw)
-    num_rows, num_outputs = out.shape
-    inputs = numbers(num_rows, GROUPS * CODE_GROUP, seed=5)
+    """Rows are of both signs, and one has the largest codes alone."""
+    raw, _ = weight_of(kind, 3 * LANES + 4)
+    product, num_rows = Product(replace(raw, bias=None)), 5
+    inputs, found = numbers(num_rows, GROUPS * CODE_GROUP, seed=5), torch.zeros(num_rows, product.num_outputs)
     inputs[0] = 9.0
-    rows = np.zeros(num_rows * GROUPS * GROUP_BYTES, dtype=np.uint8)
-    for row in range(num_rows):
-        target = rows.ctypes.data + row * GROUPS * GROUP_BYTES
-        round_row(inputs[row].data_ptr(), GROUPS, CODE_KINDS[kind].zero, target)
-    numbers_of = (packed.codes, packed.scales, packed.minima, packed.output_scales)
-    addresses = (*(0 if one is None else one.data_ptr() for one in numbers_of), rows.ctypes.data)
-    multiply(kind, addresses, GROUPS * GROUP_BYTES, GROUPS, out.data_ptr(), 4 * num_outputs, num_rows)
+    room = np.zeros(num_rows * int(product.record["row_bytes"]), dtype=np.uint8)
+    rows = prepared(product.record, inputs.data_ptr(), num_rows, room.ctypes.data)
+
+    multiply_in_pairs = code_multiplier(CODE_KINDS[kind], has_dot_product=False)
+    multiply_in_pairs(product.record, 0, product.num_outputs, rows, num_rows, found.data_ptr(), product.num_outputs)
+
+    assert found.abs().min() > 0
+    assert torch.equal(found, product.apply(inputs))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -164,7 +136,7 @@ def test_the_largest_codes_of_long_rows_are_summed_without_a_remainder(sign: flo
 def test_a_row_of_zeros_gives_zeros() -> None:
     for kind in KINDS:
         raw, _ = weight_of(kind, LANES)
-        raw = RawWeight(raw.weight, raw.scales, None, False, raw.group_scales, raw.group_zeros, raw.bits)
+        raw = replace(raw, bias=None)
         assert not Product(raw).apply(torch.zeros(2, GROUPS * CODE_GROUP)).any()
 
 
@@ -199,7 +171,7 @@ def test_an_outlier_costs_the_precision_of_its_group_alone() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_packed_weights_unpack_to_their_values(kind: int) -> None:
     raw, values = weight_of(kind, LANES + 3)
-    assert torch.allclose(unpack_codes(pack_codes(raw), LANES + 3), values, rtol=1e-3)
+    assert torch.allclose(pack_codes(raw).rows(0, LANES + 3), values, rtol=1e-3)
 
 
 @pytest.mark.parametrize(("bits", "zero", "packed_bits"), [(3, 4.0, 4), (4, 8.0, 4), (5, 16.0, 8), (6, 32.0, 8)])
@@ -212,13 +184,13 @@ def test_codes_of_few_bits_move_to_the_middle(bits: int, zero: float, packed_bit
 
     expected = ((codes.view(LANES, 2, -1) - zero) * scales.unsqueeze(2)).flatten(1)
     assert CODE_KINDS[packed.kind] == (packed_bits, True, False)
-    assert torch.allclose(unpack_codes(packed, LANES), expected, rtol=1e-3)
+    assert torch.allclose(packed.rows(0, LANES), expected, rtol=1e-3)
 
 
 def test_groups_of_one_number_keep_it() -> None:
     found = quantize_groups(torch.full((LANES, CODE_GROUP), -0.75), CODE_GROUP)
     raw = RawWeight(found.codes, None, None, group_scales=found.scales, group_zeros=found.zeros, bits=4)
-    assert torch.allclose(unpack_codes(pack_codes(raw), LANES), torch.tensor(-0.75), rtol=1e-3)
+    assert torch.allclose(pack_codes(raw).rows(0, LANES), torch.tensor(-0.75), rtol=1e-3)
 
 
 @pytest.mark.parametrize(

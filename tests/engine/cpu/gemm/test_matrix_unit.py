@@ -13,12 +13,12 @@ import torch
 from llvmlite import ir
 from numba import njit
 
-from engine.cpu.gemm import matrix_unit, projections
+from engine.cpu.gemm import matrix_unit, products
 from engine.cpu.gemm.matrix_unit import CUT_BYTES, TILE_ROWS, configuration, configure, is_permitted, release
 from engine.cpu.gemm.records import RecordMemory
 from engine.cpu.gemm.tiles import LANES
+from engine.cpu.jit.layout import PROJECTION
 from engine.models.raw_weights import RawWeight
-from engine.quantization.weights import quantize_channels
 
 pytestmark = pytest.mark.skipif(LANES != TILE_ROWS, reason="a vector of this processor is no row of a tile")
 
@@ -89,28 +89,26 @@ def _unit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def multiplied(weights: torch.Tensor, inputs: Floats, first: int = 0) -> Floats:
     """Return outputs of bfloat16 or int8 weights [outputs, size] from the first on, of inputs [rows, size]."""
-    cut_row, multiply = matrix_unit.cut_row, njit(projections._multiply_on_unit.py_func)  # type: ignore[attr-defined]
+    cut_row, multiply = matrix_unit.cut_row, njit(products.multiply_on_unit.py_func)  # type: ignore[attr-defined]
 
     @njit
-    def run(unit, inputs, num_rows, size, room, halves, first, num_outputs, out, stride):  # type: ignore[no-untyped-def]
+    def run(unit, inputs, num_rows, size, room, records, first, num_outputs, out, stride):  # type: ignore[no-untyped-def]
         configure(unit)
         for row in range(num_rows):
             cut_row(inputs + 4 * row * size, size, room + row * CUT_BYTES * size)
-        multiply(halves, size, first, num_outputs, room, num_rows, out, stride)
+        multiply(records[0], first, num_outputs, room, num_rows, out, stride)
         release()
 
     num_rows, size = inputs.shape
     num_outputs = weights.shape[0] - first
-    is_int8 = weights.dtype == torch.int8
     memory = RecordMemory()
-    kept = RawWeight(weights if is_int8 else weights.float(), None, None)
-    halves = memory.halves(kept, memory.projection(kept)[0])
+    records = np.array([memory.projection(RawWeight(weights.float(), None, None))], dtype=PROJECTION)
     padded = num_rows + TILE_ROWS
     room, out = np.zeros((padded, CUT_BYTES * size), np.uint8), np.full((padded, num_outputs + 3), 7.0, np.float32)
     unit, rows = configuration(), np.ascontiguousarray(inputs)
     addresses = (array.ctypes.data for array in (unit, rows, room, out))
     unit_at, rows_at, room_at, out_at = addresses
-    run(unit_at, rows_at, num_rows, size, room_at, halves, first, num_outputs, out_at, num_outputs + 3)
+    run(unit_at, rows_at, num_rows, size, room_at, records, first, num_outputs, out_at, num_outputs + 3)
     assert (out[:, num_outputs:] == 7.0).all(), "nothing is written behind the last output"
     return out[:num_rows, :num_outputs]
 
@@ -128,17 +126,6 @@ def test_products_are_no_further_off_than_in_float32(num_rows: int, num_outputs:
 
     exact = inputs.astype(np.float64) @ weights[16:].double().numpy().T
     assert np.abs(found - exact).max() < 1e-6 * np.abs(exact).max()
-
-
-@pytest.mark.usefixtures("_unit")
-def test_int8_weights_are_multiplied_as_they_are() -> None:
-    rng = np.random.default_rng(4)
-    weights = quantize_channels(torch.from_numpy(rng.normal(size=(32, 64)).astype(np.float32))).codes
-    inputs = rng.normal(size=(5, 64)).astype(np.float32)
-
-    exact = inputs.astype(np.float64) @ weights.double().numpy().T
-
-    assert np.abs(multiplied(weights, inputs) - exact).max() < 1e-6 * np.abs(exact).max()
 
 
 @pytest.mark.usefixtures("_unit")
@@ -161,10 +148,11 @@ def test_rows_do_not_meet() -> None:
     assert (np.delete(found, [5, 39], axis=0) == 32.0).all()
 
 
-def test_projections_that_the_unit_cannot_compute_have_no_weights_for_it() -> None:
+def test_projections_that_the_unit_cannot_compute_have_no_record_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.cpu.gemm.records.is_permitted", lambda: True)
     memory = RecordMemory()
     for weight in (torch.ones(32, 48), torch.ones(20, 32), torch.full((32, 32), 1 / 3)):
-        assert memory.halves(RawWeight(weight, None, None), 1) == 0
+        assert memory.linear(RawWeight(weight, None, None)).unit_record is None
     codes, scales = torch.ones(32, 32, dtype=torch.int8), torch.ones(32)
-    assert memory.halves(RawWeight(codes, scales, None, rounds_inputs=True), 1) == 0
-    assert memory.halves(RawWeight(torch.ones(32, 32), None, None), 1) == 1
+    assert memory.linear(RawWeight(codes, scales, None)).unit_record is None
+    assert memory.linear(RawWeight(torch.ones(32, 32), None, None)).unit_record is not None

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from engine.cpu.gemm import pair_tiles
-from engine.cpu.gemm.records import packed
+from engine.cpu.gemm.products import PAIRS
 from engine.cpu.gemm.tiles import LANES
+from engine.cpu.jit.layout import PROJECTION
+from tests.engine.cpu.gemm.packing import packed
 
 pytestmark = pytest.mark.skipif(not pair_tiles.IS_THERE, reason="the processor does not multiply bfloat16")
 
@@ -22,9 +24,9 @@ def multiply(weights: torch.Tensor, first: int, num_outputs: int, rows: torch.Te
     num_rows, size = rows.shape
     out = np.full((num_rows, num_outputs + 3), 7.0, np.float32)
     by_vectors = packed(weights)
-    pair_tiles.multiply_pairs(
-        by_vectors.data_ptr(), first, num_outputs, rows.data_ptr(), num_rows, size, out.ctypes.data, num_outputs + 3
-    )
+    record = np.zeros(1, dtype=PROJECTION)
+    record["packed"], record["num_inputs"] = by_vectors.data_ptr(), size
+    PAIRS.multiply(record.ctypes.data, first, num_outputs, rows.data_ptr(), num_rows, out.ctypes.data, num_outputs + 3)
     assert (out[:, num_outputs:] == 7.0).all(), "nothing is written behind the last output"
     return out[:, :num_outputs]
 

@@ -12,10 +12,11 @@ from engine.config import FrontConfig
 from engine.frontend.core_client.link import CoreLink
 from engine.frontend.core_client.metrics import EngineMetrics
 from engine.frontend.core_client.queue_guard import QueueLimits
-from engine.frontend.core_client.service import EngineService, TextHandling
+from engine.frontend.core_client.service import EngineService
 from engine.frontend.request.errors import ApiError
 from engine.frontend.request.headers import RequestOptions
 from engine.frontend.request.requests import CompletionRequest
+from engine.frontend.text.handling import TextHandling
 from engine.frontend.text.tokenizer import load_tokenizer
 from engine.protocol import Phase, Ready
 from tests.engine.frontend.conftest import StartFront, chat

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.frontend.http.wire import AnswerIdentity, ChatWire, CollectedChoice, CompletionWire, TokenUsage, Wire
 from engine.frontend.text.choice import Choice, Delta, TokenEntry
-from engine.frontend.tools.tool_parser import CallDelta
+from engine.frontend.tools.call_scanner import CallDelta
 
 USAGE = TokenUsage(prompt_tokens=3, completion_tokens=2, cached_tokens=1)
 ENTRY = TokenEntry(1, -0.5, ((1, -0.5), (2, -1.5)), 7)
@@ -118,3 +118,31 @@ def test_pieces_of_calls_are_events_of_their_own_and_a_body_has_whole_calls() ->
         "tool_calls": [call],
     }
     assert body["choices"][0]["finish_reason"] == "tool_calls"
+
+
+def test_reasoning_is_an_event_of_its_own_and_a_member_of_the_message() -> None:
+    wire = ChatWire(identity())
+    delta = Delta("hi", (ENTRY,), reasoning="hm", reasoning_entries=(ENTRY, ENTRY))
+    sent = [json.loads(part.removeprefix("data: ")) for part in wire.delta(0, delta).decode().strip().split("\n\n")]
+    first, second = (event["choices"][0] for event in sent)
+    assert (first["delta"], second["delta"]) == ({"reasoning_content": "hm"}, {"content": "hi"})
+    assert (first["logprobs"]["content"], len(first["logprobs"]["reasoning_content"])) == ([], 2)
+    assert (len(second["logprobs"]["content"]), second["logprobs"].keys()) == (1, {"content", "refusal"})
+    call = CallDelta(index=0, id="c", name="f")
+    kinds = [
+        [*json.loads(part[6:])["choices"][0]["delta"]]
+        for part in wire.delta(0, Delta(calls=(call,), reasoning="hm")).split(b"\n\n")[:-1]
+    ]
+    assert kinds == [["reasoning_content"], ["tool_calls"]]
+
+    answer = CollectedChoice(Choice(0, bytes, frozenset(), finish="stop"), [], [])
+    answer.add(delta)
+    usage = TokenUsage(prompt_tokens=3, completion_tokens=2, cached_tokens=1, reasoning_tokens=1)
+    body = json.loads(wire.body([answer], usage, None))
+    assert body["choices"][0]["message"] == {
+        "role": "assistant", "content": "hi", "refusal": None, "reasoning_content": "hm",
+    }  # fmt: skip
+    assert {name: len(found or ()) for name, found in body["choices"][0]["logprobs"].items()} == {
+        "content": 1, "refusal": 0, "reasoning_content": 2,
+    }  # fmt: skip
+    assert body["usage"]["completion_tokens_details"] == {"reasoning_tokens": 1}

@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.frontend.text.choice import MIN_LOGPROB, Choice, Delta
+from engine.frontend.tools.call_scanner import CallDelta
+from engine.frontend.tools.reasoning_format import choose_reasoning_format
+from engine.frontend.tools.reasoning_parser import ReasoningParser
 from engine.frontend.tools.tool_format import choose_tool_format
-from engine.frontend.tools.tool_parser import CallDelta, ToolParser
+from engine.frontend.tools.tool_parser import ToolParser
 from engine.protocol import FinishReason, SeqOutput, TokenLogprobs
 
 END = 0
@@ -190,3 +193,107 @@ def test_tokens_behind_the_only_call_do_not_count_whatever_step_made_them(size: 
 def test_a_step_with_a_whole_call_shows_its_arguments_in_one_piece() -> None:
     (delta,) = feed(calling_choice(), [list(CALL.encode())], "length")
     assert delta.calls == (CallDelta(index=0, id="id", name="f"), CallDelta(index=0, arguments='{"a": 12}'))
+
+
+REASONED = "<think>\n b< b\n</think>\n"
+
+
+def reasoning_choice(stops: tuple[str, ...] = (), *, has_tokens: bool = False, inside: bool = False) -> Choice:
+    """An answer that may begin with reasoning; its tokens are bytes, and perhaps the marks are tokens, too."""
+    ids = {"<think>": 300, "</think>": 301} if has_tokens else {}
+    form = choose_reasoning_format("think", "", ids)
+    assert form is not None
+    parser = ReasoningParser(form, starts_inside=inside)
+    return Choice(0, to_bytes, frozenset({END}), stops, reasoning=parser, markers=form.markers)
+
+
+def to_bytes(token_id: int) -> bytes:
+    return {300: b"<think>", 301: b"</think>"}.get(token_id) or bytes([token_id])
+
+
+def reasoning_outcome(answer: Choice, deltas: list[Delta]) -> tuple[Any, ...]:
+    """All that a client can see of an answer with reasoning."""
+    return (
+        "".join(delta.text for delta in deltas),
+        "".join(delta.reasoning for delta in deltas),
+        [entry for delta in deltas for entry in delta.entries],
+        [entry for delta in deltas for entry in delta.reasoning_entries],
+        (answer.finish, answer.num_tokens, answer.num_reasoning_tokens),
+    )
+
+
+@given(
+    st.text("ab< \n", max_size=6), st.booleans(), st.booleans(), st.text("ab< \n", max_size=8), st.integers(1, 40),
+    st.sampled_from(ENDINGS), st.booleans(), st.sampled_from([(), ("b",), ("b ", "aa"), ("</think>",)]),
+)  # fmt: skip
+def test_steps_do_not_change_reasoning(
+    before: str,
+    thinks: bool,
+    has_tokens: bool,
+    after: str,
+    size: int,
+    finish: FinishReason,
+    logprobs: bool,
+    stops: tuple[str, ...],
+) -> None:
+    text = "".join(c for c in before if c.isspace()) + REASONED if thinks else before
+    tokens = list((text + after).encode())
+    if has_tokens and thinks:
+        head, _, rest = (text + after).partition("<think>")
+        inner, _, rest = rest.partition("</think>")
+        tokens = [*head.encode(), 300, *inner.encode(), 301, *rest.encode()]
+    tokens = [*tokens, END] if finish == "stop" else tokens
+
+    def answered(size: int, logprobs: bool) -> tuple[Any, ...]:
+        answer = reasoning_choice(stops, has_tokens=has_tokens)
+        steps = [tokens[i : i + size] for i in range(0, len(tokens), size)] or [[]]
+        return reasoning_outcome(answer, feed(answer, steps, finish, logprobs=logprobs))
+
+    one = answered(1, logprobs)
+    assert answered(size, logprobs) == one
+    assert answered(max(len(tokens), 1), logprobs) == one
+    assert answered(size, not logprobs)[:2] == one[:2]
+    if thinks:
+        assert one[1] == "b< b"
+
+
+def test_stop_strings_are_looked_for_behind_the_reasoning() -> None:
+    answer = reasoning_choice(("b",))
+    deltas = feed(answer, [list((REASONED + "a b").encode())], "length", logprobs=True)
+    text, reasoning, entries, thoughts, ends = reasoning_outcome(answer, deltas)
+    assert (text, reasoning) == ("a ", "b< b")
+    assert "".join(chr(entry.token_id) for entry in entries) == "a "
+    assert "".join(chr(entry.token_id) for entry in thoughts) == REASONED
+    assert [entry.offset for entry in entries] == [0, 1]
+    assert ends == ("stop", len(REASONED) + 3, len(REASONED))
+
+
+def test_a_mark_cuts_an_incomplete_character_off() -> None:
+    answer = reasoning_choice(has_tokens=True, inside=True)
+    (delta,) = feed(answer, [[ord("a"), 0xC3, 301, *"é".encode()]], "length")
+    assert (delta.reasoning, delta.text, answer.num_reasoning_tokens) == ("a\ufffd", "é", 3)
+
+
+def test_a_limit_inside_the_reasoning_leaves_no_text() -> None:
+    answer = reasoning_choice()
+    (delta,) = feed(answer, [list(b"<think>a </thi")], "length")
+    assert (delta.reasoning, delta.text, answer.finish) == ("a </thi", "", "length")
+    assert answer.num_reasoning_tokens == answer.num_tokens
+
+
+def test_calls_are_looked_for_behind_the_reasoning() -> None:
+    form, thinking = choose_tool_format("tools <tool_call>", {}), choose_reasoning_format("think", "", {})
+    assert form is not None
+    assert thinking is not None
+    parser = ReasoningParser(thinking, starts_inside=True)
+    tools = ToolParser(form, {"f"}, lambda: "id", max_calls=1)
+    answer = Choice(0, to_bytes, frozenset({END}), (), tools, parser)
+    tokens = list(f"a {CALL}</think>\n{CALL}</tool_call> b".encode())
+    deltas = feed(answer, [tokens[i : i + 5] for i in range(0, len(tokens), 5)], "length")
+    assert "".join(delta.reasoning for delta in deltas) == f"a {CALL}"
+    assert "".join(call.arguments for delta in deltas for call in delta.calls) == '{"a": 12}'
+    assert (answer.finish, answer.has_stopped_itself, "".join(delta.text for delta in deltas)) == (
+        "tool_calls",
+        True,
+        "",
+    )

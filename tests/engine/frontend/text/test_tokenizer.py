@@ -16,8 +16,8 @@ from tokenizers import decoders as library_decoders
 
 from engine.config import EngineConfigError
 from engine.frontend.text import tokenizer as ours
-from engine.frontend.text.chat_template import Segment
 from engine.frontend.text.detokenizer import Detokenizer
+from engine.frontend.text.placeholders import Segment
 from engine.frontend.text.tokenizer import load_tokenizer
 from tests.engine.frontend.tiny_model import END, SPECIALS, make_tokenizer, write_model
 

@@ -9,19 +9,40 @@ import msgspec
 import pytest
 from llguidance import LLTokenizer
 
+from engine.config import Reasoning
+from engine.frontend.request.errors import ApiError
 from engine.frontend.request.response_format import NamedSchema, ResponseFormat
 from engine.frontend.request.tools import Tool, choose_tools
 from engine.frontend.tools.grammar import Grammar, make_grammar
-from engine.frontend.tools.tool_format import ToolFormat, choose_tool_format
+from engine.frontend.tools.reasoning_format import ReasoningFormat, ReasoningStart, choose_reasoning_format
+from engine.frontend.tools.tool_format import (
+    DEEPSEEK_CALL,
+    DEEPSEEK_CALL_END,
+    DEEPSEEK_CALLS,
+    DEEPSEEK_SEPARATOR,
+    HARMONY_MARKERS,
+    ToolFormat,
+    choose_tool_format,
+)
 from engine.sampling.grammar import GrammarState, compile_grammar
 from tests.engine.frontend.tiny_model import make_tokenizer
 
-ADDED = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<think>"]
+ADDED = [
+    *("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<think>", "</think>", "<|tool_call|>"),
+    *(DEEPSEEK_CALL, DEEPSEEK_CALL_END, DEEPSEEK_SEPARATOR, *DEEPSEEK_CALLS, "<arg_key>", "</arg_key>"),
+    *("<arg_value>", "</arg_value>", *HARMONY_MARKERS),
+]
 TEMPLATES = {
     "hermes": "tools <tool_call>",
     "llama3": "tools ipython",
     "mistral": "tools [TOOL_CALLS]",
     "mistral_args": "tools [TOOL_CALLS] [ARGS]",
+    "granite": "tools <|tool_call|>",
+    "deepseek": "tools <｜tool▁calls▁begin｜> ```json",
+    "deepseek_v31": "tools <｜tool▁calls▁begin｜>",
+    "qwen_coder": "tools <tool_call> <function=",
+    "glm": "tools <tool_call> <arg_key>",
+    "harmony": "tools <|channel|>analysis",
 }
 PARAMETERS = {
     "type": "object",
@@ -29,6 +50,9 @@ PARAMETERS = {
     "required": ["x"],
     "additionalProperties": False,
 }
+BEGIN, END = DEEPSEEK_CALLS
+QWEN_CODER = "<tool_call>\n<function=f>\n<parameter=x>\n5\n</parameter>\n</function>\n</tool_call>"
+GLM = "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>5</arg_value>\n</tool_call>"
 HERMES = '<tool_call>\n{"name": "f", "arguments": {"x": 5}}\n</tool_call>'
 
 
@@ -42,7 +66,7 @@ class Bench:
         spec = json.loads(self.tokenizer.to_str())
         self.added = {token["content"]: token["id"] for token in spec["added_tokens"]}
         self.special = {token["content"] for token in spec["added_tokens"] if token["special"]}
-        self.compiler_tokenizer = LLTokenizer(self.tokenizer.to_str(), n_vocab=420, eos_token=[2])
+        self.compiler_tokenizer = LLTokenizer(self.tokenizer.to_str(), n_vocab=440, eos_token=[2])
 
     def form(self, family: str) -> ToolFormat:
         added = {text: i for text, i in self.added.items() if family != "llama3" or text != "[TOOL_CALLS]"}
@@ -93,6 +117,17 @@ def make(
                 '[TOOL_CALLS][{"name": "f", "arguments": {"x": 5}}, {"name": "g", "arguments": {"x": 6}}]',
             ],
         ),
+        ("granite", ['<|tool_call|>[{"name": "f", "arguments": {"x":5}}]']),
+        (
+            "deepseek",
+            [
+                f"{BEGIN}{DEEPSEEK_CALL}function{DEEPSEEK_SEPARATOR}"
+                f'f\n```json\n{{"x": 5}}\n```{DEEPSEEK_CALL_END}{END}',
+            ],
+        ),
+        ("deepseek_v31", [f'{BEGIN}{DEEPSEEK_CALL}f{DEEPSEEK_SEPARATOR}{{"x": 5}}{DEEPSEEK_CALL_END}{END}']),
+        ("qwen_coder", [QWEN_CODER, QWEN_CODER + "\n" + QWEN_CODER.replace("=f>", "=g>")]),
+        ("glm", [GLM, GLM + "\n" + GLM.replace("f\n", "g\n")]),
         ("mistral_args", ['[TOOL_CALLS]f[ARGS]{"x":5}', '[TOOL_CALLS]f[ARGS]{"x": 5}[TOOL_CALLS]g[ARGS]{"x": 6}']),
     ],
 )
@@ -100,7 +135,7 @@ def test_required_calls_have_their_familys_form(bench: Bench, family: str, right
     state = bench.compile(make(bench, family))
     for text in right:
         assert bench.follows(state, text), text
-    for text in ("hello", right[0][:-1], right[0].replace("5", '"5"'), right[0].replace('"f"', '"h"') + "!"):
+    for text in ("hello", right[0][:-1], right[0].replace("5", '"5"'), right[0] + "!"):
         assert not bench.follows(state, text), text
 
 
@@ -115,7 +150,7 @@ def test_only_one_call_where_only_one_may_be(bench: Bench) -> None:
     assert not bench.follows(state, HERMES.replace('"f"', '"g"'))
 
 
-@pytest.mark.parametrize("family", ["hermes", "llama3", "mistral", "mistral_args"])
+@pytest.mark.parametrize("family", ["hermes", "llama3", "mistral", "mistral_args", "qwen_coder", "glm"])
 def test_text_may_be_anything_until_a_strict_function_is_called(bench: Bench, family: str) -> None:
     assert make(bench, family, "auto") is None
     state = bench.compile(make(bench, family, "auto", strict=True))
@@ -125,6 +160,8 @@ def test_text_may_be_anything_until_a_strict_function_is_called(bench: Bench, fa
         "llama3": '{"name": "f", "parameters": {"x": 5}}',
         "mistral": '[TOOL_CALLS][{"name": "f", "arguments": {"x": 5}}]',
         "mistral_args": '[TOOL_CALLS]f[ARGS]{"x": 5}',
+        "qwen_coder": QWEN_CODER,
+        "glm": GLM,
     }[family]
     assert bench.follows(state, call)
     assert not bench.follows(state, call.replace("5", '"5"'))
@@ -166,3 +203,130 @@ def test_options_of_the_compiler_are_not_the_clients() -> None:
     grammar = make_grammar(response_format, None, None)
     assert grammar is not None
     assert ".*" not in grammar.source
+
+
+FREE = {"type": "function", "function": {"name": "f", "parameters": {
+    "properties": {
+        "mode": {"enum": ["a", "b"]}, "text": {"type": "string", "maxLength": 4}, "n": {"type": ["integer", "null"]},
+    },
+    "required": ["mode"],
+}}}  # fmt: skip
+
+
+def tagged(family: str, **arguments: str) -> str:
+    if family == "glm":
+        inner = "".join(f"<arg_key>{k}</arg_key>\n<arg_value>{v}</arg_value>\n" for k, v in arguments.items())
+        return f"<tool_call>f\n{inner}</tool_call>"
+    inner = "".join(f"<parameter={k}>\n{v}\n</parameter>\n" for k, v in arguments.items())
+    return f"<tool_call>\n<function=f>\n{inner}</function>\n</tool_call>"
+
+
+@pytest.mark.parametrize("family", ["qwen_coder", "glm"])
+def test_tagged_arguments_follow_their_schema(bench: Bench, family: str) -> None:
+    use = choose_tools(msgspec.convert([FREE], list[Tool]), "required", None)
+    state = bench.compile(make_grammar(None, use, bench.form(family)))
+    for right in (
+        {"mode": "a"},
+        {"mode": "b", "text": "x\ny"},
+        {"mode": "a", "text": "", "n": "null"},
+        {"mode": "a", "n": "7"},
+    ):
+        assert bench.follows(state, tagged(family, **right)), right
+    wrongs: list[dict[str, str]] = [{}, {"text": "x"}, {"mode": "c"}, {"mode": "a", "text": "12345"}]
+    for wrong in wrongs:
+        assert not bench.follows(state, tagged(family, **wrong)), wrong
+
+
+def test_a_strict_text_that_tags_cannot_enforce_is_refused() -> None:
+    bench = Bench(has_markers=True)
+    parameters = {"properties": {"x": {"type": "string", "pattern": "^a$"}}}
+    function = {"name": "f", "parameters": parameters}
+    relaxed = msgspec.convert([{"type": "function", "function": function}], list[Tool])
+    grammar = make_grammar(None, choose_tools(relaxed, "required", None), bench.form("glm"))
+    assert grammar is not None
+    assert grammar.unenforced == ("pattern",)
+    strict = msgspec.convert([{"type": "function", "function": {**function, "strict": True}}], list[Tool])
+    with pytest.raises(ApiError, match="cannot enforce pattern"):
+        make_grammar(None, choose_tools(strict, "required", None), bench.form("glm"))
+
+
+ANSWER = ResponseFormat(type="json_schema", json_schema=NamedSchema(name="n", schema=PARAMETERS))
+
+
+def reasoning(bench: Bench, family: Reasoning = "think") -> ReasoningFormat:
+    form = choose_reasoning_format(family, "", bench.added, bench.special)
+    assert form is not None
+    return form
+
+
+@pytest.mark.parametrize("start", ["inside", "open"])
+def test_reasoning_is_free_and_the_answer_behind_it_is_not(bench: Bench, start: ReasoningStart) -> None:
+    state = bench.compile(make_grammar(ANSWER, None, None, reasoning(bench), start))
+    opening = "" if start == "inside" else "<think>"
+    thoughts = 'hello {"x": "no"} <tool_call> world\n'
+    for right in ('{"x": 5}', '\n\n{"x": 5}'):
+        assert bench.follows(state, f"{opening}{thoughts}</think>{right}")
+    assert bench.follows(state, f"{opening}</think>" + '{"x": 5}')
+    assert bench.follows(state, '{"x": 5}') == (start == "open")
+    for wrong in (thoughts, "</think>", "</think>hello", '</think>{"x": "no"}', '</think>{"x": 5}</think>'):
+        assert not bench.follows(state, opening + thoughts + wrong), wrong
+
+
+def test_behind_closed_reasoning_only_the_answer_counts(bench: Bench) -> None:
+    state = bench.compile(make_grammar(ANSWER, None, None, reasoning(bench), "behind"))
+    assert bench.follows(state, '{"x": 5}')
+    assert not bench.follows(state, '<think>hello</think>{"x": 5}')
+
+
+def test_calls_follow_reasoning(bench: Bench) -> None:
+    use, form = choose_tools(tools("f"), "required", None), bench.form("hermes")
+    forced = bench.compile(make_grammar(None, use, form, reasoning(bench), "open"))
+    assert bench.follows(forced, f"<think>hello <tool_call> world</think>\n\n{HERMES}")
+    assert bench.follows(forced, HERMES)
+    assert not bench.follows(forced, "<think>hello</think>hello")
+
+    strict = choose_tools(tools("f", strict=True), "auto", None)
+    state = bench.compile(make_grammar(None, strict, form, reasoning(bench), "inside"))
+    assert bench.follows(state, f"hello <tool_call> world</think>\nhello\n{HERMES}")
+    assert bench.follows(state, "hello</think>hello")
+    assert not bench.follows(state, "hello</think>" + HERMES.replace("5", '"5"'))
+
+    both = bench.compile(make_grammar(ANSWER, choose_tools(tools("f"), "auto", None), form, reasoning(bench), "inside"))
+    assert bench.follows(both, "hello</think>" + '{"x": 5}')
+    assert bench.follows(both, "hello</think>\n" + HERMES)
+
+
+def test_a_tagged_answer_keeps_its_tags(bench: Bench) -> None:
+    state = bench.compile(make_grammar(ANSWER, None, None, reasoning(bench, "think_response"), "open"))
+    assert bench.follows(state, "<think>hello</think>\n<response>" + '{"x": 5}</response>')
+    assert bench.follows(state, "<think>hello</think>" + '{"x": 5}')
+    assert not bench.follows(state, "<think>hello</think><response>" + '{"x": 5}')
+
+
+NOTE = "<|channel|>analysis<|message|>hello world<|end|><|start|>assistant"
+FINAL = "<|channel|>final<|message|>"
+TO_F = "<|channel|>commentary to=functions.f <|constrain|>json<|message|>"
+
+
+def test_harmony_reasons_in_messages_before_the_last() -> None:
+    bench = Bench(has_markers=True)
+    form, harmony = bench.form("harmony"), reasoning(bench, "harmony")
+    answer = bench.compile(make_grammar(ANSWER, None, None, harmony, "open"))
+    preamble = NOTE.replace("analysis", "commentary")
+    for before in ("", NOTE, NOTE * 2):
+        assert bench.follows(answer, before + FINAL + '{"x": 5}'), before
+    assert not bench.follows(answer, preamble + FINAL + '{"x": 5}')
+    for wrong in ('{"x": 5}', NOTE, NOTE + FINAL + "hello", FINAL + '{"x": "5"}'):
+        assert not bench.follows(answer, wrong), wrong
+
+    forced = bench.compile(make_grammar(None, choose_tools(tools("f"), "required", None), form, harmony, "open"))
+    for head in (TO_F, TO_F.replace(" <|constrain|>json", ""), TO_F.replace("<|constrain|>", "")):
+        assert bench.follows(forced, NOTE + head + '{"x": 5}'), head
+    assert bench.follows(forced, preamble + TO_F + '{"x": 5}')
+    assert not bench.follows(forced, NOTE + FINAL + "hello")
+
+    strict = choose_tools(tools("f", strict=True), "auto", None)
+    state = bench.compile(make_grammar(None, strict, form, harmony, "open"))
+    assert bench.follows(state, NOTE + FINAL + "hello <think>")
+    assert bench.follows(state, NOTE + TO_F + '{"x": 5}')
+    assert not bench.follows(state, NOTE + TO_F + '{"x": "5"}')

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from engine.frontend.tools.tool_format import choose_tool_format
+from engine.frontend.tools.tool_format import HARMONY_MARKERS, choose_tool_format
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,12 @@ from engine.frontend.tools.tool_format import choose_tool_format
         ("tools", {"[TOOL_CALLS]": 5}, "mistral"),
         ("tools [ARGS]", {"[TOOL_CALLS]": 5}, "mistral_args"),
         ("tools", {}, "llama3"),
+        ("tools <tool_call> <arg_key>", {}, "glm"),
+        ("tools <tool_call> <function=", {}, "qwen_coder"),
+        ("tools <|tool_call|>", {}, "granite"),
+        ("tools <｜tool▁calls▁begin｜> ```json", {}, "deepseek"),
+        ("tools <｜tool▁calls▁begin｜>", {}, "deepseek_v31"),
+        ("tools <|channel|>analysis", dict.fromkeys(HARMONY_MARKERS, 9), "harmony"),
         ("no mention of them", {"[TOOL_CALLS]": 5}, None),
         (None, {"[TOOL_CALLS]": 5}, None),
     ],

@@ -6,8 +6,9 @@ import itertools
 
 import pytest
 
+from engine.frontend.tools.call_scanner import CallDelta, Parsed
 from engine.frontend.tools.tool_format import ToolFormat, choose_tool_format
-from engine.frontend.tools.tool_parser import CallDelta, Parsed, ToolParser
+from engine.frontend.tools.tool_parser import ToolParser
 
 Calls = dict[int, tuple[str, str]]
 
@@ -22,7 +23,14 @@ HERMES = form("tools <tool_call>")
 LLAMA3 = form("tools ipython")
 MISTRAL = form("tools [TOOL_CALLS]")
 MISTRAL_ARGS = form("tools [TOOL_CALLS] [ARGS]")
+GRANITE = form("tools <|tool_call|>")
+DEEPSEEK = form("tools <｜tool▁calls▁begin｜> ```json")
+DEEPSEEK_V31 = form("tools <｜tool▁calls▁begin｜>")
+BEGIN, END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
+CALL_BEGIN, SEPARATOR, CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
 ARGUMENTS = '{"a": "x}\\"{\\\\", "b": [1, {}]}'
+FENCED = f"{CALL_BEGIN}function{SEPARATOR}f\n```json\n{ARGUMENTS}\n```{CALL_END}"
+BARE = f"{CALL_BEGIN}g{SEPARATOR}{ARGUMENTS}{CALL_END}"
 CALL = f'<tool_call>\n{{"name": "f", "arguments": {ARGUMENTS}}}\n</tool_call>'
 
 
@@ -96,6 +104,20 @@ def collect(results: list[Parsed]) -> tuple[str, Calls]:
         (MISTRAL_ARGS, "[TOOL_CALLS]f is a function", "[TOOL_CALLS]f is a function", {}),
         (MISTRAL_ARGS, "f[ARGS]{}", "f[ARGS]{}", {}),
         (HERMES, "<tool_call>f[ARGS]{}", "<tool_call>f[ARGS]{}", {}),
+        (
+            GRANITE,
+            '<|tool_call|>[{"name": "f", "arguments": {"a":1}}, {"arguments": {}, "name": "g"}]',
+            "",
+            {0: ("f", '{"a":1}'), 1: ("g", "{}")},
+        ),
+        (DEEPSEEK, f"Sure.\n{BEGIN}{FENCED}{END}", "Sure.", {0: ("f", ARGUMENTS)}),
+        (DEEPSEEK, f"{BEGIN}{FENCED}\n{FENCED}{END}", "", {0: ("f", ARGUMENTS), 1: ("f", ARGUMENTS)}),
+        (DEEPSEEK, f"{BEGIN}{BARE}{BARE}{END}", "", {0: ("g", ARGUMENTS), 1: ("g", ARGUMENTS)}),
+        (DEEPSEEK_V31, f"{BEGIN}{BARE}{BARE}{END} ok", " ok", {0: ("g", ARGUMENTS), 1: ("g", ARGUMENTS)}),
+        (DEEPSEEK_V31, f"{BEGIN}{BARE}", "", {0: ("g", ARGUMENTS)}),
+        (DEEPSEEK_V31, f"{BEGIN}{BARE.partition(ARGUMENTS)[0]}" + ARGUMENTS[:2], "", {0: ("g", ARGUMENTS[:2])}),
+        (DEEPSEEK_V31, f"{BEGIN}{CALL_BEGIN}h{SEPARATOR}{{}}", f"{BEGIN}{CALL_BEGIN}h{SEPARATOR}{{}}", {}),
+        (DEEPSEEK_V31, BEGIN[:9], BEGIN[:9], {}),
     ],
 )
 def test_an_answer_is_taken_apart_the_same_however_it_is_cut(

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -122,7 +123,7 @@ def entry(dtype: str, shape: list[int], start: int, end: int) -> dict[str, objec
     return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
 
 
-BAD_HEADERS = {
+BAD_HEADERS: dict[str, dict[str, Any]] = {
     "overlap": {"x": entry("F32", [8], 0, 32), "y": entry("F32", [8], 16, 48)},
     "gap": {"x": entry("F32", [8], 32, 64)},
     "data past the end": {"x": entry("F32", [1 << 40], 0, 4 << 40)},

@@ -13,7 +13,8 @@ from tests.engine.models.paged import PagedRunner, Row
 
 TOLERANCE = 1e-4
 ONE_OF_EACH_FAMILY = (
-    *("llama2", "llama3", "mistral", "qwen2", "qwen3", "olmo2", "phi3"),
+    *("llama2", "llama3", "mistral", "qwen2", "qwen3", "olmo2", "olmo3", "phi3"),
+    *("smollm3", "granite", "glm4", "exaone4", "gpt_oss", "qwen3_5"),
     *("gemma2", "gemma3", "mixtral", "qwen2_moe", "qwen3_moe"),
 )
 PROMPT = [(7 * index * index + 3 * index + 1) % 97 for index in range(61)]
@@ -43,7 +44,11 @@ def reference_greedy(model: PreTrainedModel, tokens: list[int], count: int) -> l
 
 def check_logits(variant: str, chunk_sizes: list[int], folder: Path) -> None:
     """Assert that the logits of a prompt in these chunks are those of transformers."""
-    reference = make_reference(variant)
+    check_logits_of(make_reference(variant), chunk_sizes, folder)
+
+
+def check_logits_of(reference: PreTrainedModel, chunk_sizes: list[int], folder: Path) -> None:
+    """Assert that the logits of a prompt in these chunks are those of this model."""
     runner = PagedRunner(save_checkpoint(reference, folder), shuffle_seed=5)
 
     logits = runner.prefill(Row(list(PROMPT)), chunk_sizes)
@@ -53,7 +58,11 @@ def check_logits(variant: str, chunk_sizes: list[int], folder: Path) -> None:
 
 def check_greedy_text(variant: str, shuffle_seed: int | None, folder: Path) -> None:
     """Assert that rows of a mixed batch, which join at different steps, have the greedy text of transformers."""
-    reference = make_reference(variant)
+    check_greedy_text_of(make_reference(variant), shuffle_seed, folder)
+
+
+def check_greedy_text_of(reference: PreTrainedModel, shuffle_seed: int | None, folder: Path) -> None:
+    """Assert that rows of a mixed batch have the greedy text of this model."""
     runner = PagedRunner(save_checkpoint(reference, folder), shuffle_seed=shuffle_seed)
     prompts = [PROMPT[:5], PROMPT[10:50], PROMPT[3:30]]
     rows = [Row(list(prompt)) for prompt in prompts]

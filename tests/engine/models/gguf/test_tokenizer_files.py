@@ -75,7 +75,7 @@ def test_the_default_of_the_start_token_depends_on_the_pre_tokenizer(tmp_path: P
     assert pieces(llama3, "hello", special=True) == [ALPHABET[0], "hello"]
 
 
-def test_start_and_end_tokens_are_added_where_the_file_says_so(tmp_path: Path) -> None:
+def test_start_and_end_tokens_are_added_where_the_file_sets_them(tmp_path: Path) -> None:
     def also(writer: gguf.GGUFWriter) -> None:
         writer.add_add_bos_token(False)
         writer.add_add_eos_token(True)

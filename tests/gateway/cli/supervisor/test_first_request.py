@@ -11,10 +11,11 @@ from gateway.cli.supervisor.first_request import (
     HARD_QUESTION,
     QUESTION,
     FirstRun,
+    Tour,
     first_request,
     first_run_of,
 )
-from gateway.config.settings import bundled_policy_path
+from gateway.config.settings import bundled_policy_path, first_run_policy_path
 from routing_policies.loading import load_policy
 
 PATHS = ["/run/a.sock", "/my folder/a.sock", "/für/a.sock", "/it's/$(x)/`y`/a.sock", '/"/a.sock', "/two\nlines/a.sock"]
@@ -27,13 +28,33 @@ def commands(text: str) -> list[list[str]]:
     return [shlex.split(block[block.index("curl ") :]) for block in blocks if "curl " in block]
 
 
-@pytest.mark.parametrize("has_tour", [False, True])
+@pytest.mark.parametrize("tour", ["first_run", "pair", "plain", "completions"])
 @pytest.mark.parametrize("path", PATHS)
-def test_a_sockets_path_is_one_argument_whatever_is_in_it(path: str, has_tour: bool) -> None:
-    first_run = FirstRun(needs_key=False, has_tour=has_tour)
-    words = shlex.split(first_request(f"unix:{path}", first_run).replace("\\\n", ""), comments=True)
-    start = words.index("curl")
-    assert words[start : start + 4] == ["curl", "--unix-socket", path, "http://penstock/v1/chat/completions"]
+def test_a_sockets_path_is_one_argument_whatever_is_in_it(path: str, tour: Tour) -> None:
+    first_run = FirstRun(needs_key=False, tour=tour)
+    words = commands(first_request(f"unix:{path}", first_run))[0]
+    assert words[:3] == ["curl", "--unix-socket", path]
+    assert words[3].startswith("http://penstock/v1/")
+
+
+def test_the_real_model_and_the_shop_are_toured_with_what_each_knows() -> None:
+    policy = load_policy(first_run_policy_path().read_text(), source="first-run", variables={"runtime_dir": "/run"})
+    first_run = first_run_of(policy)
+    assert first_run.tour == "first_run"
+    shown = first_request("127.0.0.1:8080", first_run)
+    bodies = [json.loads(words[words.index("-d") + 1]) for words in commands(shown)]
+    assert [body["model"] for body in bodies] == ["auto", "auto", "shop", "shop"]
+    assert bodies[0] == bodies[1]
+    assert [body["messages"][0]["content"] for body in bodies[2:]] == [QUESTION, HARD_QUESTION]
+    for fact in ("often errs on facts", "a made-up shop, sums and small text tasks", "nothing else"):
+        assert fact in shown
+
+
+def test_a_model_that_only_continues_texts_gets_a_completion() -> None:
+    text = "schema_version: 1\ndeployments: [{id: a, url: 'http://a', model: m, operations: [completions]}]\n"
+    routes = "routes: [{id: auto, match: {models: [auto]}, select: {candidates: [a]}}]\n"
+    shown = first_request("127.0.0.1:80", first_run_of(load_policy(text + routes, source="plain")))
+    assert commands(shown)[0][1] == "http://127.0.0.1:80/v1/completions"
 
 
 def test_the_shipped_policy_is_toured_in_three_requests() -> None:

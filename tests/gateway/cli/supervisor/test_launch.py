@@ -19,7 +19,8 @@ from gateway.cli.supervisor.launch import (
     python_env,
     split_threads,
 )
-from gateway.config.settings import AdminSettings, GatewayConfig, PublicSettings
+from gateway.cli.supervisor.served_model import Role, ServedModel, bundled_pair
+from gateway.config.settings import AdminSettings, GatewayConfig, PublicSettings, first_run_policy_path
 from gateway.config.sources import config_of, load_config
 from gateway.policies.policy_file import read_policy
 from gateway.policies.reading import PolicyChecks
@@ -86,6 +87,30 @@ def test_engines_start_whatever_the_runtime_folder_is_called(tmp_path: Path, nam
         assert [engine.deployments for engine in plan.engines] == [("small",), ("large",)]
         assert values(plan.engines[0].child.argv, "--listen") == [f"unix:{tmp_path}/{name}/small.sock"]
     assert Target.parse(policy.deployments[0].url).socket_path == f"{tmp_path}/{name}/small.sock"
+
+
+def test_the_first_run_starts_the_real_model_beside_the_pair(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    policy = read_policy(first_run_policy_path(), PolicyChecks(variables=config.process.policy_variables)).policy
+    with plan_launch(config, policy, num_cores=8) as plan:
+        pass
+    assert [engine.child.name for engine in plan.engines] == ["model", "small", "large"]
+    assert values(plan.engines[0].child.argv, "--model") == ["smollm2-135m-instruct"]
+    assert [values(engine.child.argv, "--quantization") for engine in plan.engines] == [["int8"], [], []]
+    assert [values(engine.child.argv, "--threads") for engine in plan.engines] == [["7"], ["1"], ["1"]]
+
+
+def test_a_socket_without_a_model_is_an_error_with_the_flag_to_give(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    url = f"unix:{tmp_path}/model.sock"
+    policy = Policy(schema_version=1, deployments=(Deployment(id="mine", url=url, model="m"),))
+    with pytest.raises(LaunchError, match=r"deployment mine: no model is behind model\.sock; .* --model"):
+        plan_launch(config, policy, bundled_pair(), num_cores=2)
+    served: dict[Role, ServedModel] = {"model": ServedModel(source="/models/m", name="m", kv_memory_bytes=None)}
+    with plan_launch(config, policy, served, num_cores=2) as plan:
+        (argv,) = (engine.child.argv for engine in plan.engines)
+    assert (values(argv, "--model"), values(argv, "--threads")) == (["/models/m"], ["2"])
+    assert "--kv-memory-bytes" not in argv
 
 
 def test_a_policy_that_names_other_servers_starts_no_engine(tmp_path: Path) -> None:

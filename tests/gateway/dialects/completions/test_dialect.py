@@ -278,3 +278,10 @@ def test_token_ids_may_be_whole_floats_and_an_empty_prompt_is_one() -> None:
     parse = completions_dialect().begin([]).parse
     assert parse(b'{"model":"auto","prompt":[1.0,2.0]}').document["prompt"] == [1, 2]
     assert parse(b'{"model":"auto","prompt":"","stop":null,"n":null,"service_tier":{}}').document["prompt"] == ""
+
+
+def test_a_list_of_prompts_keeps_its_bytes_beside_a_mended_field() -> None:
+    request = completions_dialect().begin([]).parse(b'{"model":"auto","prompt":["\\u0061" , "b"],"max_tokens":7.0}')
+    body = request.body_for("tiny")
+    assert b'["\\u0061" , "b"]' in body
+    assert json.loads(body)["max_tokens"] == 7

@@ -1,0 +1,1 @@
+"""Qwen generations, dense and with experts."""

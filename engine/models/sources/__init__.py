@@ -1,0 +1,1 @@
+"""Sources of models: folders, GGUF files, bundled and packaged models, and the Hugging Face hub."""

@@ -1,0 +1,61 @@
+"""Advice on a policy that is correct: where its choices rest on nothing that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from routing_policies.check import route_candidates
+from routing_policies.policy.document import Deployment, Policy, Route
+from routing_policies.policy.nodes import Document
+from routing_policies.policy.problems import PathProblem, Problem
+from routing_policies.quality.cascade import default_mean_probability
+from routing_policies.quality.pairs import PairPredictor, pair_predictors_of, strongest_of, unknown_candidates
+from routing_policies.quality.predictor import Predictors
+
+
+def advice_on(policy: Policy, document: Document, predictors: Predictors) -> tuple[Problem, ...]:
+    """Return what a policy's author should know, each at its line; none of it makes the policy wrong."""
+    return tuple(
+        document.locate(PathProblem(path=("routes", index, "select", "policy"), message=message))
+        for index, route in enumerate(policy.routes)
+        if route.select.min_quality is not None
+        for message in _of_route(policy, route, predictors)
+    )
+
+
+def _of_route(policy: Policy, route: Route, predictors: Predictors) -> Iterator[str]:
+    candidates = route_candidates(policy, route)
+    pair_predictors = pair_predictors_of(candidates, predictors)
+    for weak in unknown_candidates(candidates, pair_predictors):
+        yield _unknown_pair(route, weak, strongest_of(candidates))
+    if route.select.policy == "cascade":
+        yield from _untaught(route, pair_predictors)
+
+
+def _unknown_pair(route: Route, weak: Deployment, strong: Deployment) -> str:
+    effect = (
+        f"{weak.id} begins every answer, and {strong.id} takes over where {_default_rule(route)}"
+        if route.select.policy == "cascade"
+        else f"{strong.id} answers everything, because nothing shows that {weak.id} reaches min_quality"
+    )
+    return (
+        f"warning: route {route.id}: nothing is known of {weak.model} beside {strong.model}. Until it is, {effect}. "
+        f"To learn it, add `shadow: {{id: {strong.id}}}` to the route's select, let requests come, then run: "
+        f"penstock policy train --from-gateway --weak {weak.model} --strong {strong.model} --out FILE"
+    )
+
+
+def _untaught(route: Route, pair_predictors: tuple[PairPredictor, ...]) -> Iterator[str]:
+    """Yield a warning for each pair whose coefficients know prompts and no tokens."""
+    for pair_predictor in pair_predictors:
+        if not pair_predictor.predictor.model.checkpoints:
+            yield (
+                f"warning: route {route.id}: what is known of {pair_predictor.deployment} was learned without log "
+                "probabilities. Prompts decide whether it begins; another deployment takes over where "
+                f"{_default_rule(route)}. Outcomes with `logprobs` teach the cascade"
+            )
+
+
+def _default_rule(route: Route) -> str:
+    assert route.select.min_quality is not None, "only routes that choose by quality are advised on"
+    return f"the mean probability of its first tokens is below {default_mean_probability(route.select.min_quality):.2f}"

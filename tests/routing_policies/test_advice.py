@@ -1,0 +1,66 @@
+"""Advice on a policy whose choices rest on nothing that is known, and that this is what happens."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from routing_policies.advice import advice_on
+from routing_policies.check import run_tests
+from routing_policies.loading import load_document
+from routing_policies.quality.predictor import Predictors
+from tests.routing_policies.quality.test_predictor import trained
+
+POLICY = """\
+schema_version: 1
+deployments:
+  - {{id: a, url: "http://a", model: weak{quality}, cost_per_mtok: {{prompt: 1, completion: 1}}}}
+  - {{id: b, url: "http://b", model: strong, cost_per_mtok: {{prompt: 5, completion: 5}}}}
+routes:
+  - id: auto
+    match: {{models: [auto]}}
+    select: {{policy: {policy}, min_quality: 0.8, candidates: [a, b]}}
+tests:
+  - {{name: who answers, request: {{model: auto}}, expect: {{deployment: {expected}}}}}
+"""
+
+
+def advice(policy: str, predictors: Predictors, expected: str, quality: str = "") -> list[str]:
+    """Advice on the policy, whose own test must pass."""
+    text = POLICY.format(policy=policy, expected=expected, quality=quality)
+    loaded, document = load_document(text, source="p")
+    assert run_tests(loaded, document, predictors).failures == ()
+    return [found.message for found in advice_on(loaded, document, predictors)]
+
+
+def test_a_cascade_of_an_unknown_pair_begins_with_the_small_model_and_states_its_rule() -> None:
+    (message,) = advice("cascade", Predictors(), "a")
+    assert "nothing is known of weak beside strong" in message
+    assert "a begins every answer, and b takes over where the mean probability of its first tokens is below" in message
+    assert "penstock policy train --from-gateway --weak weak --strong strong" in message
+
+
+def test_a_choice_by_quality_of_an_unknown_pair_is_the_large_model() -> None:
+    (message,) = advice("quality_then_latency", Predictors(), "b")
+    assert "b answers everything" in message
+
+
+@pytest.mark.parametrize("policy", ["cascade", "quality_then_latency"])
+def test_a_stated_quality_is_known_well_enough(policy: str) -> None:
+    assert advice(policy, Predictors(), "a", ", quality: 0.9") == []
+
+
+def test_a_pair_with_coefficients_needs_no_advice_unless_they_know_no_tokens() -> None:
+    model = msgspec.structs.replace(trained(), weak="weak", strong="strong")
+    assert advice("cascade", Predictors([model]), "a") == []
+    untaught = msgspec.structs.replace(model, checkpoints=())
+    (message,) = advice("cascade", Predictors([untaught]), "a")
+    assert "learned without log probabilities" in message
+    assert advice("quality_then_latency", Predictors([untaught]), "a") == []
+
+
+def test_advice_is_at_its_line() -> None:
+    text = POLICY.format(policy="cascade", expected="a", quality="")
+    loaded, document = load_document(text, source="p")
+    (found,) = advice_on(loaded, document, Predictors())
+    assert (found.line, found.path) == (8, "routes[0].select.policy")
