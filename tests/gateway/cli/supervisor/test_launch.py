@@ -96,7 +96,7 @@ def test_the_first_run_starts_the_real_model_beside_the_pair(tmp_path: Path) -> 
         pass
     assert [engine.child.name for engine in plan.engines] == ["model", "small", "large"]
     assert values(plan.engines[0].child.argv, "--model") == ["smollm2-135m-instruct"]
-    assert [values(engine.child.argv, "--quantization") for engine in plan.engines] == [["int8"], [], []]
+    assert not any("--quantization" in engine.child.argv for engine in plan.engines), "4-bit weights stay as they are"
     assert [values(engine.child.argv, "--threads") for engine in plan.engines] == [["7"], ["1"], ["1"]]
 
 
