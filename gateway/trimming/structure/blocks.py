@@ -45,9 +45,11 @@ _WEAK_LINE: Final = re.compile(r"\s|#|//|/\*|\*|[)\]}]|\"\"\"|'''")
 _TRIPLE: Final = re.compile(r'[rRbBuUfF]?(?P<quote>"""|\'\'\')')
 _COMMENTED: Final = re.compile(r"(?:\s*(?:\#|//|/?\*)(?!\#{0,5} \w).*(?:\n|$))+\Z|\s*#!")
 _STRING: Final = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|(?://|# ).*")
+_IMPORT_LINE: Final = re.compile(r"from [\w.]+ import [\w., *()]+$|import [\w.]+(?: as \w+)?;?$")
 _SPOKEN: Final = re.compile(r"(?:\b[^\W\d_]+,? ){6}")
 """Plain words in a row, as sentences have them and code does not."""
 _SPOKEN_CHARS: Final = 30
+_QUOTED_TRIPLE: Final = re.compile("\"'''\"|'\"\"\"'")
 _MIN_CODE_LINES: Final = 3
 _MAX_COMMENT_LINES: Final = 60
 _MAX_BLANK_LINES: Final = 3
@@ -274,7 +276,7 @@ def _code_end(lines: Sequence[str], start: int) -> int:
         num_flush += not line[0].isspace()
         num_blank = 0
         depth = max(0, depth + _balance(line))
-        marks = _TRIPLE.findall(line)
+        marks = _TRIPLE.findall(_QUOTED_TRIPLE.sub("", line))
         quote = marks[-1] if len(marks) % 2 else ""
         number += 1
         end = number
@@ -287,6 +289,8 @@ def _code_end(lines: Sequence[str], start: int) -> int:
 
 def _is_strong(line: str) -> bool:
     stripped = line.strip()
+    if _IMPORT_LINE.match(stripped):
+        return True
     if len(stripped) > _SPOKEN_CHARS and not line[0].isspace() and _SPOKEN.search(_STRING.sub("", stripped)):
         return False
     return bool(_KEYWORD_LINE.match(stripped) or _ENDED_LINE.match(stripped) or _ASSIGNED.match(stripped))

@@ -16,7 +16,7 @@ _PIECE_CHARS: Final = 120
 _END: Final = re.compile(
     r"[.!?؟।։።။…。！？｡\n](?:"  # begins with one class of characters, to which a search skips quickly
     # No match within 3.5 or behind "e.g."; a run of marks matches once, from its first mark.
-    r"""(?<=[.!?؟।։።။…])(?<![.!?؟।։።။…][.!?؟।։።။…])[.!?؟।։።။…]*+["')\]”’»]*+(?:$|\s+(?![a-z]))"""
+    r"""(?<=[.!?؟।։።။…])(?<![.!?؟।։።။…][.!?؟।։።။…])[.!?؟।։።။…]*+["')\]”’»]*+(?:\Z|\s+(?![a-z]))"""
     r"|(?<=[。！？｡])[。！？｡]*[」』”’）]*\s*"
     r"|(?<=\n)\s*)"
 )
