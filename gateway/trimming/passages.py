@@ -52,6 +52,7 @@ class PassageSelection:
         self._texts = [*_long_texts(conversation)]
         self._room_bytes = budget_bytes - conversation.num_prompt_bytes + sum(text.num_bytes for text in self._texts)
         self.question = self._pin(response_format)
+        self._ages = _ages_of(conversation)
         begin = 0
         for text in self._texts:
             text.begin = begin
@@ -102,11 +103,9 @@ class PassageSelection:
         return sorted(range(len(scores)), key=lambda number: (-scores[number], number))
 
     def _scored(self, text: _Text) -> SegmentedText:
-        messages = self._conversation.messages
-        age = sum(message["role"] == "user" for message in messages[text.index + 1 :])
-        return SegmentedText(
-            [segment.text for segment in text.segments], [segment.context for segment in text.segments], age
-        )
+        segments = text.segments
+        age = self._ages[text.index]
+        return SegmentedText([segment.text for segment in segments], [segment.context for segment in segments], age)
 
     def _all_windows(self) -> Iterable[tuple[int, ...]]:
         """Yield neighbouring segments of one text in stretches of about WINDOW_CHARS."""
@@ -219,6 +218,15 @@ def _with_text(message: Message, part: int | None, text: str) -> Message:
     parts: list[Any] = list(message["content"])
     parts[part] = {**parts[part], "text": text}
     return {**message, "content": parts}
+
+
+def _ages_of(conversation: Conversation) -> list[int]:
+    """Return the number of user messages behind each message."""
+    ages, count = [], 0
+    for message in reversed(conversation.messages):
+        ages.append(count)
+        count += message["role"] == "user"
+    return ages[::-1]
 
 
 def _rendered_bytes(text: _Text) -> int:

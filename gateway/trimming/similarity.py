@@ -63,8 +63,8 @@ class PassageSimilarity:
     ) -> dict[int, float] | None:
         """Return the cosine of each window's segments to the question.
 
-        None when not all are known in time: a selection by some of them would differ between equal requests. What was encoded
-        until then is remembered.
+        None when not all are known in time, because a selection by some would differ between equal requests. Vectors
+        that were computed until then are remembered.
 
         Args:
             question: The question.

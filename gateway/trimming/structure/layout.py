@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from gateway.trimming.structure.blocks import Block, blocks_of, is_diff, is_json, is_json_lines
@@ -14,11 +13,6 @@ from gateway.trimming.structure.sentences import prose_nodes
 
 MAX_SEGMENTS: Final = 20_000
 """Segments of one text; beyond, neighbouring sentences are one segment."""
-_FENCE: Final = re.compile(
-    r"(?P<opening>[ \t]*(?P<marks>[`~]{3,})(?P<info>[^\n]*)\n)(?P<body>.*?)"
-    r"(?P<closing>[ \t]*(?P=marks)[`~]*[ \t\r]*\n*)?\Z",
-    re.DOTALL,
-)
 _PLAIN: Final = frozenset({"text", "txt", "plain", "plaintext", "log", "console", "output", "markdown", "md"})
 
 
@@ -51,12 +45,13 @@ def _nodes_of(block: Block) -> list[SegmentNode]:
 
 def _fence_node(text: str) -> SegmentNode:
     """Return a fenced block whose body is divided by its own structure; one without an end goes whole."""
-    found = _FENCE.match(text)
-    if found is None or found["closing"] is None:
+    first = text.find("\n") + 1
+    last = text.rstrip().rfind("\n") + 1
+    info = text[:first].strip().lstrip("`~").strip()
+    if not 0 < first <= last or text[last:].strip().strip(text.lstrip()[0]):
         return TextSegment(text)
-    language, body = found["info"].strip().split(" ")[0].lower(), found["body"]
-    node = _body_node(body, language)
-    return TextSegment(text) if node is None else SegmentGroup([node], found["opening"], found["closing"])
+    node = _body_node(text[first:last], info.split(" ")[0].lower())
+    return TextSegment(text) if node is None else SegmentGroup([node], text[:first], text[last:])
 
 
 def _body_node(body: str, language: str) -> SegmentNode | None:

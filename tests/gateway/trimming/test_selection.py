@@ -29,7 +29,7 @@ def answer(text: str) -> dict[str, Any]:
 
 def document(num_bytes: int = 29_000, *facts: str, seed: int = 1) -> str:
     rng = Random(seed)
-    topics = "budget office release supplier survey travel intranet audit".split()
+    topics = ["budget", "office", "release", "supplier", "survey", "travel", "intranet", "audit"]
     lines = [f"Anna: We talked about the {rng.choice(topics)} of {rng.randint(1, 99)} people. It is fine, I think.\n"]
     while sum(map(len, lines)) < num_bytes:
         lines.append(

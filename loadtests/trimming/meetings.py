@@ -6,19 +6,80 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-_PEOPLE = (
+_PEOPLE_NAMES = (
     "Anna Boris Carla Dmitri Elena Farid Greta Hugo Ines Jonas Keiko Lars Mina Noor Olga Pavel Quinn Rosa Samir Tove "
     "Ulla Viktor Wanda Xenia Yusuf Zora"
-).split()
-_PLACES = "Lisbon Oslo Dakar Quito Osaka Gdansk Turin Bergen Porto Leipzig Nantes Malmo Tartu Split Aarhus".split()
-_PROJECTS = "Heron Lynx Cobalt Juniper Marlin Saffron Quartz Thistle Ember Pelican Willow Onyx Falcon Cedar".split()
-_TOPICS = (
-    "the release|the hiring plan|the new office|the support queue|the billing page|the test coverage|the warehouse|"
-    "the customer survey|the travel rules|the data center|the mobile app|the marketing campaign|the quarterly report|"
-    "the onboarding guide|the security audit|the supplier contract|the training day|the intranet|the pricing page"
-).split("|")
-_DAYS = "Monday Tuesday Wednesday Thursday Friday".split()
-_MONTHS = "January February March April May June July August September October November December".split()
+)
+_PEOPLE = _PEOPLE_NAMES.split()
+_PLACES = [
+    "Lisbon",
+    "Oslo",
+    "Dakar",
+    "Quito",
+    "Osaka",
+    "Gdansk",
+    "Turin",
+    "Bergen",
+    "Porto",
+    "Leipzig",
+    "Nantes",
+    "Malmo",
+    "Tartu",
+    "Split",
+    "Aarhus",
+]
+_PROJECTS = [
+    "Heron",
+    "Lynx",
+    "Cobalt",
+    "Juniper",
+    "Marlin",
+    "Saffron",
+    "Quartz",
+    "Thistle",
+    "Ember",
+    "Pelican",
+    "Willow",
+    "Onyx",
+    "Falcon",
+    "Cedar",
+]
+_TOPICS = [
+    "the release",
+    "the hiring plan",
+    "the new office",
+    "the support queue",
+    "the billing page",
+    "the test coverage",
+    "the warehouse",
+    "the customer survey",
+    "the travel rules",
+    "the data center",
+    "the mobile app",
+    "the marketing campaign",
+    "the quarterly report",
+    "the onboarding guide",
+    "the security audit",
+    "the supplier contract",
+    "the training day",
+    "the intranet",
+    "the pricing page",
+]
+_DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"]
+_MONTHS = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+]
 
 _FILLER = (
     "I think {topic} needs another look before we commit to anything.",
