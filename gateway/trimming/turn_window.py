@@ -116,7 +116,7 @@ class TurnWindow:
             return frozenset()
         question = "\n".join(text for _, text in message_texts(messages[users[-1]]))
         room = self._room_bytes(conversation) * CHAT_SHARE
-        found = set()
+        found: set[int] = set()
         for turn in _referred_to([turn for turn in turns if turn.start != users[-1]], conversation, question):
             if turn.start in stays or len(found) >= _MAX_RECALLED:
                 continue
