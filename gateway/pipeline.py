@@ -171,7 +171,8 @@ class ChatPipeline:
         planned = await self._match(ctx, request, head, caller)
         ctx.mark(Stage.ROUTE)
 
-        if planned.route.trim.strategies:
+        ctx.keeps_whole = head.turns_off_trimming(is_allowed=planned.route.trim.client_may_turn_off)
+        if planned.route.trim.strategies and not ctx.keeps_whole:
             request = await self._trims.trim(ctx, request, planned.route.trim)
         if planned.context_tokens is not None and may_be_hopeless(request, planned.context_tokens):
             await self._reader.refuse_hopeless(request, planned)

@@ -48,6 +48,7 @@ class RequestContext:
         "held",
         "hides_odds",
         "is_shadowed",
+        "keeps_whole",
         "lookup",
         "place",
         "price",
@@ -102,6 +103,8 @@ class RequestContext:
         """Callback that begins it during the dispatch; None: it has begun, or there is none."""
         self.vector_task: asyncio.Task[Vector | None] | None = None
         """Task that embeds the last user text; None if nothing has needed it."""
+        self.keeps_whole = False
+        """True if the client has turned trimming off, and the route lets it."""
         self.was_left = False
         """True if the client has gone while others wait for its answer."""
         self.caller: Caller | None = None

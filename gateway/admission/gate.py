@@ -101,7 +101,9 @@ class AdmissionGate:
             return AdmissionDecision(request, admission_request)
         now = self._clock()
         forecasts = self._forecaster.look(now, planned, routing_request, request.stream)
-        degradation, best = DegradationStep(request, routing_request, (planned,), shortened=shortened), forecasts.best
+        may_trim = not ctx.keeps_whole
+        whole = DegradationStep(request, routing_request, (planned,), shortened=shortened, may_trim=may_trim)
+        degradation, best = whole, forecasts.best
         if best is None:
             best = self._forecaster.coming(now, planned, routing_request, request.stream)
             if best is None:  # none is fit: the router refuses, or finds a fallback
@@ -185,6 +187,7 @@ class AdmissionGate:
     ) -> AdmissionDecision:
         ctx.routing_request = degradation.routing_request.with_admission(admission_request)
         ctx.record.degraded = degradation.steps
+        ctx.record.trimmed += degradation.trimmed
         return AdmissionDecision(degradation.request, admission_request, avoid, stand_in, degradation.answer, seen)
 
     def _refusal(self, ctx: RequestContext, now: float, degradation: DegradationStep, best: CandidateForecast) -> Shed:
@@ -251,7 +254,7 @@ class AdmissionStage:
         except TooLongToTrim as wanted:
             shorter = await self._trims.trim_more(wanted.request, wanted.rule)
             if shorter is not None:
-                await self._reader.outline(shorter)
+                await self._reader.outline(shorter.request)
             return self._gate.decide(ctx, request, planned, routing_request, Shortened(shorter))
 
 

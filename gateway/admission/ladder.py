@@ -13,7 +13,7 @@ from gateway.chat.request import ChatRequest
 from gateway.deployments.price import Pricer
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.routing_request import RoutingRequest
-from gateway.trimming.trimmer import MAX_TRIMMED_HERE_BYTES, Trimmer
+from gateway.trimming.trimmer import DEFAULT_BYTES_PER_TOKEN, MAX_TRIMMED_HERE_BYTES, Trimmed, Trimmer
 from routing_policies.policy.document import OverloadStep, Trim
 
 DegradedStep = Literal["trimmed", "small-model", "max-tokens", "stale-cache"]
@@ -39,7 +39,7 @@ class TooLongToTrim(Exception):
 class Shortened(msgspec.Struct, frozen=True):
     """The request of a TooLongToTrim as a thread has cut it; None where there was nothing left to cut."""
 
-    request: ChatRequest | None
+    trimmed: Trimmed | None
 
 
 class DegradationStep(msgspec.Struct, frozen=True):
@@ -54,6 +54,10 @@ class DegradationStep(msgspec.Struct, frozen=True):
     steps: tuple[DegradedStep, ...] = ()
     shortened: Shortened | None = None
     """The step `trim` of a long request, taken on a thread; None before that."""
+    may_trim: bool = True
+    """False where the client has turned trimming off, and the route lets it."""
+    trimmed: tuple[tuple[str, int], ...] = ()
+    """Tokens that the step `trim` has cut, by strategy."""
 
 
 class Ladder:
@@ -83,16 +87,20 @@ class Ladder:
         return None
 
     def _trim(self, degradation: DegradationStep) -> DegradationStep | None:
-        if degradation.request.operation is not CHAT:
+        if degradation.request.operation is not CHAT or not degradation.may_trim:
             return None
         rule = degradation.routes[0].route.trim
         if degradation.shortened is not None:
-            shorter = degradation.shortened.request
+            shorter = degradation.shortened.trimmed
         elif degradation.request.text_bytes > MAX_TRIMMED_HERE_BYTES:
             raise TooLongToTrim(degradation.request, rule)
         else:
             shorter = self._trimmer.trim_more(degradation.request, rule)
-        return None if shorter is None else self._repriced(degradation, shorter, "trim")
+        if shorter is None:
+            return None
+        cheaper = self._repriced(degradation, shorter.request, "trim")
+        cut = shorter.cut_tokens(DEFAULT_BYTES_PER_TOKEN)
+        return None if cheaper is None else msgspec.structs.replace(cheaper, trimmed=cut)
 
     def _small_model(self, degradation: DegradationStep) -> DegradationStep | None:
         """Return the form on the route's fallbacks: they replace lost candidates, and smaller ones answer sooner."""

@@ -40,6 +40,7 @@ from gateway.pipeline import ChatPipeline, DialectEndpoint, Stages
 from gateway.prompt_embedding import PromptEmbedding
 from gateway.routing.snapshot import PolicyInForce
 from gateway.trimming.images import ImageShrinker
+from gateway.trimming.similarity import PassageSimilarity
 from gateway.trimming.trim_stage import TrimStage
 from gateway.trimming.trimmer import PolicyTrimmer
 from routing_policies.quality.predictor import Predictors
@@ -86,11 +87,11 @@ class RequestPath:
             tasks=BackgroundTasks(runtime.note_failed_task),
         )
         self.room = WaitingRoom(clock, lambda route, end: metrics.start_waits.labels(route, end).inc())
-        self.preview = PreviewHandlers(lambda: policy.current, ChatRequestParser(), trimmer, pricer, clock, workers)
+        trims = TrimStage(trimmer, PassageSimilarity(answers.embedder), self._images, pricer, workers)
+        self.preview = PreviewHandlers(lambda: policy.current, ChatRequestParser(), trims, pricer, clock, workers)
         """Previews for admins: the fate of a request without serving it."""
         admitter = Admitter(clock, guard, records.tracing)
         reader = RequestReader(ChatRequestParser(), bodies, workers, config.edge.body.max_bytes)
-        trims = TrimStage(trimmer, self._images, pricer, workers)
         ladder = Ladder(trimmer=trimmer, cache=answers.exact, pricer=pricer)
         stages = Stages(
             admitter=admitter,

@@ -34,7 +34,7 @@ _WANTED: Final = frozenset(
         *(b"x-stainless-read-timeout", b"x-stainless-timeout"),
         *(b"x-stainless-retry-count", b"x-penstock-priority", b"x-penstock-timing", b"x-client-request-id"),
         *(b"x-slo-ttft-ms", b"x-slo-tpot-ms", b"x-llm-d-slo-ttft-ms", b"x-llm-d-slo-tpot-ms"),
-        *(b"traceparent", b"tracestate", b"cache-control"),
+        *(b"traceparent", b"tracestate", b"cache-control", b"x-penstock-trim"),
     )
 )
 
@@ -110,6 +110,16 @@ class ChatHead:
         """Lane that the client requests; the key's entitlement clamps it."""
         value = self._values.get(b"x-penstock-priority")
         return None if value is None else value.decode("ascii", "replace").strip().lower()
+
+    def turns_off_trimming(self, *, is_allowed: bool) -> bool:
+        """Return whether the client wants its prompt whole, as `x-penstock-trim: off` says where that is allowed."""
+        value = self._values.get(b"x-penstock-trim")
+        if value is None:
+            return False
+        if is_allowed and value.strip().lower() == b"off":
+            return True
+        self.ignored = (*self.ignored, "x-penstock-trim")
+        return False
 
     @property
     def wants_timing(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -12,11 +11,6 @@ Edit = Callable[[str], str]
 MARKUP_BYTES: Final = 16
 """Bytes of text that a chat template's markup of one message is worth: its role and its ends take about four tokens."""
 _INSTRUCTING: Final = frozenset({"system", "developer"})
-# CommonMark's fences: possibly indented, closed by at least as many marks, or by the end of the text.
-_FENCED: Final = re.compile(
-    r"^[ \t]*(?P<fence>`{3,}(?=[^`\n]*$)|~{3,})[^\n]*(?:$.*?^[ \t]*(?P=fence)[`~]*[ \t\r]*$|.*\Z)",
-    re.MULTILINE | re.DOTALL,
-)
 
 
 class Conversation:
@@ -95,26 +89,6 @@ def edited(message: Message, edit: Edit) -> Message:
         return message
     parts = [_edited_part(part, edit) for part in content]
     return message if parts == content else {**message, "content": parts}
-
-
-def outside_code(text: str, edit: Edit) -> str:
-    """Apply `edit` to everything but fenced code."""
-    if not _may_have_code(text):
-        return edit(text)
-    pieces, end = [], 0
-    for code in _FENCED.finditer(text):
-        pieces += [edit(text[end : code.start()]), code.group()]
-        end = code.end()
-    return "".join([*pieces, edit(text[end:])])
-
-
-def has_code(text: str) -> bool:
-    """Return whether the text has fenced code."""
-    return _may_have_code(text) and _FENCED.search(text) is not None
-
-
-def _may_have_code(text: str) -> bool:
-    return "```" in text or "~~~" in text
 
 
 def _edited_part(part: Any, edit: Edit) -> Any:

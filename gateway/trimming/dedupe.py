@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gateway.trimming.conversation import Conversation, edited, outside_code
+from gateway.trimming.conversation import Conversation, edited
+from gateway.trimming.structure.blocks import blocks_of
 
 MIN_BLOCK_BYTES: Final = 160
 """Size below which a repetition stays; short ones are ordinary speech."""
 
-_BLOCKS: Final = re.compile(r"(\n[ \t]*\n)")
+_BLANK_LINES: Final = re.compile(r"(\n[ \t]*\n)")
 
 
 def dedupe(conversation: Conversation) -> Conversation:
@@ -27,21 +28,26 @@ def dedupe(conversation: Conversation) -> Conversation:
         def drop(text: str, *, is_old: bool = index in old) -> str:
             return _without_seen(text, seen, is_old=is_old)
 
-        edited_message = edited(message, lambda text, drop=drop: outside_code(text, drop))  # type: ignore[misc]
+        edited_message = edited(message, drop)
         if index in old:
             messages[index] = edited_message
     return Conversation(messages)
 
 
 def _without_seen(text: str, seen: set[str], *, is_old: bool) -> str:
-    pieces = _BLOCKS.split(text)
-    retained = []
-    for index, piece in enumerate(pieces):
-        key = " ".join(piece.split())
-        if index % 2 == 0 and len(key) >= MIN_BLOCK_BYTES:
-            if is_old and key in seen:
-                retained.append("[said before]")
-                continue
-            seen.add(key)
-        retained.append(piece)
+    if len(text) < MIN_BLOCK_BYTES:
+        return text
+    retained: list[str] = []
+    for block in blocks_of(text):
+        if block.kind != "prose":
+            retained.append(block.text)
+            continue
+        for place, piece in enumerate(_BLANK_LINES.split(block.text)):
+            key = " ".join(piece.split())
+            if place % 2 == 0 and len(key) >= MIN_BLOCK_BYTES:
+                if is_old and key in seen:
+                    retained.append("[said before]")
+                    continue
+                seen.add(key)
+            retained.append(piece)
     return "".join(retained)

@@ -1,92 +1,90 @@
-"""Removal of redundant bytes: insignificant white space, and the layout of pretty-printed JSON."""
+"""Removal of white space that carries no meaning: in prose of earlier messages, and in the layout of JSON documents."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-import msgspec
+from gateway.trimming.conversation import Conversation, edited
+from gateway.trimming.structure.blocks import blocks_of
 
-from gateway.trimming.conversation import Conversation, edited, outside_code
-
-# Possessive quantifiers make a run of blanks one match, so each blank is read once.
-_BLANKS: Final = re.compile(r"[ \t](?:[ \t]{2,}+|[ \t]*+(?=\n|\Z))")
-_BLANK_LINES: Final = re.compile(r"\n{3,}")
-_MIN_JSON_BYTES: Final = 64
-_PIECE_CHARS: Final = 64 * 1024
-_SEAM: Final = re.compile(r"\S\S")
+_GAP: Final = re.compile(r"(?<=\S) {3,}(?=\S)")
+_LITERAL: Final = re.compile(
+    r"""(`+[^`\n]*`+|"[^"\n]*"|'[^'\n]*'|“[^”\n]*”|„[^“”\n]*[“”]|«[^»\n]*»|「[^」\n]*」|『[^』\n]*』)"""
+)
+"""Spans of one line whose white space is kept: quotations and inline code."""
+_LITERAL_LINE: Final = re.compile(r"[\s+<>@|:*#=\-]|.*[\t|]")
+"""Lines with an indent, a tab or a cell, and lines that a diff or a list may begin with."""
+_TOKENS: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s"]++', re.DOTALL)
 
 
 def minify(conversation: Conversation) -> Conversation:
-    """Return the conversation with every message minified.
+    """Return the conversation with earlier messages minified.
 
-    Each result depends on its message alone, so prefixes stay stable.
+    System and developer messages and the last turn stay as they are. Each result depends on its message alone, so
+    prefixes stay stable.
     """
-    return Conversation([edited(message, minify_text) for message in conversation.messages])
+    messages = list(conversation.messages)
+    for index in conversation.old_messages():
+        if not conversation.instructs(index):
+            messages[index] = edited(messages[index], minify_text)
+    return Conversation(messages)
 
 
 def minify_text(text: str) -> str:
-    """Return JSON in compact form, and other text without trailing blanks, runs of empty lines and wide gaps.
+    """Return a JSON document in compact form, and prose without wide gaps, blanks at line ends and runs of blank lines.
 
-    Fenced code stays whole.
+    Code, tables, diffs, indented lines, quotations and hard line breaks stay as they are.
     """
-    compact = _compact_json(text)
-    return compact if compact is not None else outside_code(text, _squeeze)
-
-
-def _squeeze(text: str) -> str:
-    """Squeeze a text piece by piece, because a regular expression holds the interpreter's lock until it ends."""
-    if len(text) <= _PIECE_CHARS:
+    blocks = blocks_of(text)
+    if len(blocks) == 1 and blocks[0].kind == "prose":
         return _squeezed(text)
-    return "".join([_squeezed(piece) for piece in _pieces(text)])
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """Split a text between two characters that are no white space, so no gap and no line end is cut."""
-    begin = 0
-    while len(text) - begin > _PIECE_CHARS:
-        seam = _SEAM.search(text, begin + _PIECE_CHARS)
-        if seam is None:
-            break
-        yield text[begin : seam.start() + 1]
-        begin = seam.start() + 1
-    yield text[begin:]
+    is_document = all(block.kind == "json" or not block.text.strip() for block in blocks)
+    if is_document:
+        return "".join(_without_gaps(block.text) for block in blocks if block.kind == "json")
+    return "".join(_squeezed(block.text) if block.kind == "prose" else block.text for block in blocks)
 
 
 def _squeezed(text: str) -> str:
-    return _BLANK_LINES.sub("\n\n", _BLANKS.sub(_narrowed, text))
+    lines = text.split("\n")
+    return "\n".join([*_lines(lines)])
 
 
-def _narrowed(found: re.Match[str]) -> str:
-    """Return the replacement of a run of blanks: nothing at a line's end, two between words, itself as indentation."""
-    text, begin, end = found.string, found.start(), found.end()
-    if end == len(text) or text[end] == "\n":
-        return ""
-    is_gap = begin > 0 and not text[begin - 1].isspace() and not text[end].isspace()
-    return "  " if is_gap else found.group()
+def _lines(lines: Sequence[str]) -> Iterator[str]:
+    """Yield the lines that remain, narrowed; the last one is what stands behind the last line feed."""
+    blank: list[str] = []
+    before, is_quoted = "", False
+    has_gap = [_has_gap(line) for line in lines]
+    for number, line in enumerate(lines):
+        is_last = number + 1 == len(lines)
+        if not line.strip() and not is_quoted and not is_last:
+            blank.append(line)
+            continue
+        is_code = line[:1].isspace() or before[:1].isspace()
+        yield from blank if is_code else [""] * min(1, len(blank))
+        blank, before = [], line
+        was_quoted = is_quoted
+        is_quoted ^= line.count('"') % 2 == 1 or line.count("`") % 2 == 1
+        is_aligned = has_gap[number] and any(has_gap[max(0, number - 1) : number] + has_gap[number + 1 : number + 2])
+        if was_quoted or is_quoted or is_aligned or _LITERAL_LINE.match(line):
+            yield line
+            continue
+        is_break = not is_last and line.endswith("  ") and lines[number + 1].strip()
+        yield _narrowed(line if is_break else line.rstrip(" "))
 
 
-def _compact_json(text: str) -> str | None:
-    """Return the JSON document without its layout, or None when the text is no JSON object or list.
+def _has_gap(line: str) -> bool:
+    return "   " in line and _GAP.search(_LITERAL.sub("", line)) is not None
 
-    Numbers keep their spelling, and repeated keys stay.
-    """
-    stripped = text.strip()
-    if len(stripped) < _MIN_JSON_BYTES or stripped[0] not in "{[" or stripped[-1] not in "}]":
-        return None
-    try:
-        msgspec.json.decode(stripped)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return None
-    return _without_gaps(stripped)
+
+def _narrowed(line: str) -> str:
+    if "   " not in line:
+        return line
+    pieces = _LITERAL.split(line)
+    return "".join(piece if place % 2 else _GAP.sub("  ", piece) for place, piece in enumerate(pieces))
 
 
 def _without_gaps(document: str) -> str:
     """Return valid JSON without the white space between its tokens; strings and numbers are copied."""
-    if len(document) <= _PIECE_CHARS:
-        return "".join(_TOKENS.findall(document))
-    return "".join([token.group() for token in _TOKENS.finditer(document)])  # other threads can run between two matches
-
-
-_TOKENS: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s"]++')
+    return "".join([token.group() for token in _TOKENS.finditer(document)])

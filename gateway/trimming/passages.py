@@ -1,231 +1,238 @@
-"""Extraction of the sentences of a long text that bear on the question, by BM25 (Robertson and Zaragoza, 2009)."""
+"""PassageSelection: the passages of long texts that a conversation keeps within a budget, chosen by its question."""
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
-from gateway.trimming.conversation import Conversation, edited, has_code
+from gateway.trimming.conversation import Conversation, Message
+from gateway.trimming.pinning import MAX_PARAGRAPH_BYTES, MAX_SHARE, pin_ends, pin_json_words, pin_orders, question_text
+from gateway.trimming.relevance.question import Question, fields_of, question_of
+from gateway.trimming.relevance.scores import SegmentedText, SegmentScores
+from gateway.trimming.structure.layout import layout_of
+from gateway.trimming.structure.segment import MARK, TextSegment, num_bytes_of
 
 MIN_PASSAGE_BYTES: Final = 1200
 """Size below which a text stays whole."""
-MAX_SENTENCES: Final = 4000
-"""Number of sentences of one text beyond which the text is left alone; ranking more would take too long."""
+WINDOW_CHARS: Final = 240
+"""Length of the passages that are compared with the question by the encoder."""
+_CUT_ROLES: Final = frozenset({"user", "assistant", "tool", "function"})
+_SURE_SHARE: Final = 0.5
+"""Share of the room whose best passages stay without a look at their similarity."""
 
-_K1: Final = 1.2
-_B: Final = 0.6
-_SECOND_HOP_WEIGHT: Final = 0.5
-_NUM_SEEDS: Final = 3
-_LEFT_OUT: Final = " […] "
 
-_END: Final = re.compile(
-    r"[.!?؟।。！？\n](?:"  # begins with one class of characters, to which a search skips quickly
-    # No match within 3.5 or behind "e.g."; a run of marks matches once, from its first mark.
-    r"""(?<=[.!?؟।])(?<![.!?؟।][.!?؟।])[.!?؟।]*+["')\]”’»]*+(?:$|\s+(?![a-z]))"""
-    r"|(?<=[。！？])[。！？]*[」』”’）]*\s*"
-    r"|(?<=\n)\s*)"
-)
-_QUESTION_MARKS: Final = "?？؟"
-_WORD: Final = re.compile(r"\w+", re.UNICODE)
-_UNSPACED: Final = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
-"""Scripts that put no spaces between words, or attach endings to them: Thai, Kana, Han, Hangul."""
-_STOP_WORDS: Final = (
-    "a an and are as at be by can could did do does for from had has have he her his how i in is it its me my of on or "
-    "our she so tell that the their them they this to was we were what when where which who will with would you your "
-    "please question text notes read answer use following according"
-)
-_STOP: Final = frozenset(_STOP_WORDS.split())
+class _Text:
+    """One long text of a message: its layout, and its place in the conversation."""
+
+    __slots__ = ("begin", "index", "layout", "num_bytes", "part", "role", "segments")
+
+    def __init__(self, text: str, index: int, part: int | None, *, role: str) -> None:
+        self.index = index
+        self.part = part
+        self.role = role
+        self.num_bytes = num_bytes_of(text)
+        self.layout = layout_of(text)
+        self.segments: Sequence[TextSegment] = [*self.layout.segments()]
+        self.begin = 0
+        """Number of its first segment."""
+
+
+class PassageSelection:
+    """Selection over the long texts of a conversation; `conversation` is what remains of it."""
+
+    def __init__(self, conversation: Conversation, budget_bytes: int, *, response_format: object = None) -> None:
+        """Lay out the long texts and score their passages by words.
+
+        Args:
+            conversation: The messages to shorten.
+            budget_bytes: Size that the whole conversation should fit, in bytes of UTF-8.
+            response_format: The request's `response_format`; what it needs stays.
+        """
+        self._conversation = conversation
+        self._texts = [*_long_texts(conversation)]
+        self._room_bytes = budget_bytes - conversation.num_prompt_bytes + sum(text.num_bytes for text in self._texts)
+        self.question = self._pin(response_format)
+        self._ages = _ages_of(conversation)
+        begin = 0
+        for text in self._texts:
+            text.begin = begin
+            begin += len(text.segments)
+        self._segments = [segment for text in self._texts for segment in text.segments]
+        self._scores = SegmentScores([self._scored(text) for text in self._texts], self.question)
+
+    def windows(self, max_windows: int) -> list[tuple[str, tuple[int, ...]]]:
+        """Return passages near the budget's cut, the likelier first, each with the numbers of its segments.
+
+        Their similarity to the question decides between them; the best ones stay and the rest goes without it.
+        """
+        ranked = self._ranked(self._scores.total())
+        sure_bytes = self._room_bytes * _SURE_SHARE
+        window_of = {number: window for window in self._all_windows() for number in window}
+        found: dict[tuple[int, ...], None] = {}
+        for number in ranked:
+            if sure_bytes > 0:
+                sure_bytes -= self._segments[number].num_bytes
+                continue
+            found[window_of[number]] = None
+            if len(found) >= max_windows:
+                break
+        return [("".join(self._segments[number].text for number in window).strip(), window) for window in found]
+
+    def conversation(self, similarities: Mapping[int, float] | None = None) -> Conversation:
+        """Retain the best passages that fit, and return the conversation with the others cut.
+
+        Args:
+            similarities: Cosines of segments to the question, by number.
+        """
+        room = self._room_bytes - sum(_rendered_bytes(text) for text in self._texts)
+        for number in self._ranked(self._scores.total(similarities)):
+            segment = self._segments[number]
+            if segment.is_retained or segment.num_bytes > room:
+                continue
+            cost = segment.cost_bytes
+            if cost <= room:
+                segment.retain()
+                room -= cost
+        messages = list(self._conversation.messages)
+        for text in self._texts:
+            rendered = text.layout.rendered().strip() or MARK
+            messages[text.index] = _with_text(messages[text.index], text.part, rendered)
+        return Conversation(messages)
+
+    def _ranked(self, scores: Sequence[float]) -> list[int]:
+        return sorted(range(len(scores)), key=lambda number: (-scores[number], number))
+
+    def _scored(self, text: _Text) -> SegmentedText:
+        segments = text.segments
+        age = self._ages[text.index]
+        return SegmentedText([segment.text for segment in segments], [segment.context for segment in segments], age)
+
+    def _all_windows(self) -> Iterable[tuple[int, ...]]:
+        """Yield neighbouring segments of one text in stretches of about WINDOW_CHARS."""
+        for text in self._texts:
+            window: list[int] = []
+            num_chars = 0
+            for number in range(text.begin, text.begin + len(text.segments)):
+                length = len(self._segments[number].text)
+                if window and num_chars + length > WINDOW_CHARS:
+                    yield tuple(window)
+                    window, num_chars = [], 0
+                window.append(number)
+                num_chars += length
+            if window:
+                yield tuple(window)
+
+    def _pin(self, response_format: object) -> Question:
+        """Pin what no question may cost, and return the question."""
+        messages = self._conversation.messages
+        users = [index for index, message in enumerate(messages) if message["role"] == "user"]
+        last = users[-1] if users else -1
+        max_bytes = max(MAX_PARAGRAPH_BYTES, int(self._room_bytes * MAX_SHARE))
+        questions: dict[int, str] = {}
+        orders: dict[int, str] = {}
+        for text in self._texts:
+            is_last = text.index == last
+            if text.role == "user":
+                ends = pin_ends(text.layout, max_bytes if is_last else MAX_PARAGRAPH_BYTES)
+                if is_last:
+                    pin_orders(text.layout, self._room_bytes)
+                question, others = question_text(ends)
+                questions[text.index] = f"{questions.get(text.index, '')}{question}\n"
+                orders[text.index] = f"{orders.get(text.index, '')}{others}\n"
+            if _wants_json(response_format):
+                pin_json_words(text.layout)
+        long_parts = {(text.index, text.part) for text in self._texts}
+        for index in users[-2:]:
+            short = "\n".join(_other_texts(messages[index], index, long_parts)).strip()
+            if short:  # beside a question of its own, a long part adds only context
+                orders[index] = f"{orders.get(index, '')}{questions.get(index, '')}"
+                questions[index] = short
+        before = orders.get(last, "") + (questions.get(users[-2], "") if len(users) > 1 else "")
+        return question_of(questions.get(last, ""), before, fields_of(response_format))
 
 
 def extract_passages(conversation: Conversation, budget_bytes: int) -> Conversation:
-    """Reduce long user texts to the sentences that bear on the last question, until the conversation fits.
+    """Reduce long texts to the passages that bear on the last question, until the conversation fits.
 
-    The sentences keep their order. The question itself, code and short texts stay whole.
+    Passages keep their order. The question, instructions and short texts stay whole; code and JSON stay valid.
 
     Args:
         conversation: The messages to shorten.
         budget_bytes: Size that the whole conversation should fit, in bytes of UTF-8.
     """
-    missing = conversation.num_prompt_bytes - budget_bytes
-    if missing <= 0:
+    if conversation.num_prompt_bytes <= budget_bytes:
         return conversation
-    messages = list(conversation.messages)
-    question = _question_of(messages[-1].get("content"))
-    if not question:
-        return conversation
-    least = len(question.encode()) + MIN_PASSAGE_BYTES // 4
-    for index in range(len(messages)):
-        if missing <= 0:
-            break
-        if messages[index]["role"] != "user":
-            continue
-        before = Conversation([messages[index]]).num_bytes
-        keep = max(before - missing, least)
-        messages[index] = edited(messages[index], lambda text, keep=keep: extract(text, question, keep))  # type: ignore[misc]
-        missing -= before - Conversation([messages[index]]).num_bytes
-    return Conversation(messages)
+    return PassageSelection(conversation, budget_bytes).conversation()
 
 
 def extract(text: str, question: str, budget_bytes: int) -> str:
-    """Return the sentences of `text` that bear on `question`, within the budget; the question keeps its position.
-
-    Short texts, texts with fenced code, and texts with fewer than 3 or more than MAX_SENTENCES sentences come back
-    unchanged.
-    """
-    size = len(text.encode())
-    if size <= max(budget_bytes, MIN_PASSAGE_BYTES) or has_code(text):
+    """Return the passages of `text` that bear on `question`, within the budget; a short text comes back unchanged."""
+    size = num_bytes_of(text)
+    if size <= max(budget_bytes, MIN_PASSAGE_BYTES):
         return text
-    before, found, after = text.partition(question)
-    passage = before + after if found else text
-    sentences = sentences_of(passage)
-    if len(sentences) > MAX_SENTENCES or len(sentences) < 3:
-        return text
-    room = budget_bytes - (len(question.encode()) if found else 0)
-    retained = set(_best(sentences, question, room))
-    if not retained and not found:
-        return text  # no sentence fits, and a message must not become empty
-    boundary = len(before) if found else len(text)
-    return _joined(sentences, retained, question if found else "", boundary)
+    messages = [{"role": "tool", "content": text}, {"role": "user", "content": question}]
+    conversation = Conversation(messages)
+    room = conversation.num_prompt_bytes - size + budget_bytes
+    found: str = PassageSelection(conversation, room).conversation().messages[0]["content"]
+    return found
 
 
-def sentences_of(text: str) -> list[str]:
-    """Split the text into sentences and lines, each with the space behind it; joined, they give the whole text."""
-    ends = [match.end() for match in _END.finditer(text)]
-    if not ends or ends[-1] < len(text):
-        ends.append(len(text))
-    return [text[start:end] for start, end in zip((0, *ends), ends, strict=False) if end > start]
+def cuttable_bytes(message: Message) -> int:
+    """Return the bytes of a message's long texts, which a selection may reduce to a few hundred each."""
+    return sum(num_bytes_of(text) for _, text in _long_message_texts(message)) if message["role"] in _CUT_ROLES else 0
 
 
-def _joined(sentences: Sequence[str], retained: set[int], question: str, boundary: int) -> str:
-    """Join the retained sentences in order, mark the gaps, and put the question at its old position."""
-    pieces: list[str] = []
-    position, is_gap, is_question = 0, False, not question
-    for index, sentence in enumerate(sentences):
-        if not is_question and position >= boundary:
-            pieces.append(("\n\n" if pieces else "") + question + ("\n\n" if index < len(sentences) else ""))
-            is_question = True
-        position += len(sentence)
-        if index in retained:
-            pieces.append(_LEFT_OUT.lstrip() + sentence if is_gap else sentence)
-            is_gap = False
-        else:
-            is_gap = bool(pieces) and not pieces[-1].endswith("\n\n")
-    if not is_question:
-        pieces.append("\n\n" + question)
-    return "".join(pieces).strip()
-
-
-def _question_of(content: object) -> str:
-    """Return the question of a message: its last paragraph when that is short, else its first, else its last sentence.
-
-    A short paragraph with a question mark takes precedence. A list of parts counts by its last text.
-    """
-    if isinstance(content, list):
-        texts = [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
-        content = texts[-1] if texts else ""
-    if not isinstance(content, str):
-        return ""
-    paragraphs = [part.strip() for part in re.split(r"\n+", content) if part.strip()]
-    if not paragraphs:
-        return ""
-    short = [part for part in (paragraphs[-1], paragraphs[0]) if len(part.encode()) <= MIN_PASSAGE_BYTES // 2]
-    questions = [part for part in short if any(mark in part for mark in _QUESTION_MARKS)]
-    if questions or short:
-        return (questions or short)[0]
-    return sentences_of(paragraphs[-1])[-1].strip()
-
-
-def _best(sentences: Sequence[str], question: str, room_bytes: int) -> list[int]:
-    """Return the indexes of the best sentences by rank until the room is used.
-
-    Words that the best sentences share with others count too, at a lower weight. Where no sentence bears on the
-    question, the text's first sentences are returned.
-    """
-    index = _Index(sentences)
-    wanted = dict.fromkeys(_stems(question, {}))
-    scores = index.scores(wanted)
-    seeds = sorted(range(len(sentences)), key=lambda number: -scores[number])[:_NUM_SEEDS]
-    rare = {word: None for seed in seeds if scores[seed] > 0 for word in index.words[seed] if word not in wanted}
-    if rare:
-        linked = index.scores(rare)
-        weight = _SECOND_HOP_WEIGHT * max(scores, default=0.0) / (max(linked, default=0.0) or 1.0)
-        scores = [score + weight * link for score, link in zip(scores, linked, strict=True)]
-    retained: list[int] = []
-    is_empty = max(scores) <= 0
-    for number in sorted(range(len(sentences)), key=lambda number: (-scores[number], number)):
-        if scores[number] <= 0 and not is_empty:
-            break
-        size = len(sentences[number].encode()) + len(_LEFT_OUT)
-        if size <= room_bytes:
-            retained.append(number)
-            room_bytes -= size
-    return retained
-
-
-class _Index:
-    """Inverted index of the stems in each sentence.
-
-    Sums follow the order of words, so all processes cut a text alike.
-    """
-
-    __slots__ = ("_norms", "_postings", "words")
-
-    def __init__(self, sentences: Sequence[str]) -> None:
-        known: dict[str, str] = {}
-        self.words = [_stems(sentence, known) for sentence in sentences]
-        mean = sum(map(len, self.words)) / max(1, len(sentences)) or 1.0
-        self._norms = [_K1 * (1 - _B + _B * len(words) / mean) for words in self.words]
-        self._postings: dict[str, dict[int, int]] = {}
-        for number, words in enumerate(self.words):
-            for word in words:
-                places = self._postings.setdefault(word, {})
-                places[number] = places.get(number, 0) + 1
-
-    def scores(self, wanted: Iterable[str]) -> list[float]:
-        """Return the BM25 score of every sentence."""
-        count, scores = len(self.words), [0.0] * len(self.words)
-        for word in wanted:
-            places = self._postings.get(word, {})
-            weight = math.log(1 + (count - len(places) + 0.5) / (len(places) + 0.5)) * (_K1 + 1)
-            for number, times in places.items():
-                scores[number] += weight * times / (times + self._norms[number])
-        return scores
-
-
-def _stems(text: str, known: dict[str, str]) -> list[str]:
-    """Return the words of a text in lower case, without English endings and without stop words.
-
-    For scripts without spaces between words, each pair of neighbouring characters is one stem.
-
-    Args:
-        text: The text to split.
-        known: Cache of stems by word; extended in place.
-    """
-    stems = []
-    for word in _WORD.findall(text.casefold()):
-        if not word.isascii() and _UNSPACED.search(word):
-            stems += _parts(word)
+def _long_texts(conversation: Conversation) -> Iterable[_Text]:
+    begins = conversation.last_turn_begins()
+    for index, message in enumerate(conversation.messages):
+        if message["role"] not in _CUT_ROLES or (message["role"] == "assistant" and index >= begins):
             continue
-        stem = known.get(word)
-        if stem is None:
-            stem = known[word] = "" if word in _STOP else _stem(word)
-        if stem:
-            stems.append(stem)
-    return stems
+        for part, text in _long_message_texts(message):
+            yield _Text(text, index, part, role=message["role"])
 
 
-def _parts(word: str) -> list[str]:
-    """Split a word into pairs of characters where its script has no spaces; other stretches stay whole."""
-    parts = [part for part in _UNSPACED.split(word) if part]
-    for run in _UNSPACED.findall(word):
-        parts += [run[place : place + 2] for place in range(len(run) - 1)] or [run]
-    return parts
+def message_texts(message: Message) -> Iterable[tuple[int | None, str]]:
+    """Yield the texts of a message, each with the number of its part; None for a plain string."""
+    content = message.get("content")
+    if isinstance(content, str):
+        yield None, content
+    elif isinstance(content, list):
+        for place, part in enumerate(content):
+            if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
+                yield place, part["text"]
 
 
-def _stem(word: str) -> str:
-    for ending in ("ing", "ies", "es", "ed", "s"):
-        if word.endswith(ending) and len(word) - len(ending) >= 3:
-            return word[: -len(ending)]
-    return word
+def _long_message_texts(message: Message) -> Iterable[tuple[int | None, str]]:
+    for part, text in message_texts(message):
+        if len(text) * 4 >= MIN_PASSAGE_BYTES and num_bytes_of(text) >= MIN_PASSAGE_BYTES:
+            yield part, text
+
+
+def _other_texts(message: Message, index: int, long_parts: set[tuple[int, int | None]]) -> Iterable[str]:
+    return (text for part, text in message_texts(message) if (index, part) not in long_parts)
+
+
+def _with_text(message: Message, part: int | None, text: str) -> Message:
+    if part is None:
+        return {**message, "content": text}
+    parts: list[Any] = list(message["content"])
+    parts[part] = {**parts[part], "text": text}
+    return {**message, "content": parts}
+
+
+def _ages_of(conversation: Conversation) -> list[int]:
+    """Return the number of user messages behind each message."""
+    ages, count = [], 0
+    for message in reversed(conversation.messages):
+        ages.append(count)
+        count += message["role"] == "user"
+    return ages[::-1]
+
+
+def _rendered_bytes(text: _Text) -> int:
+    return num_bytes_of(text.layout.rendered())
+
+
+def _wants_json(response_format: object) -> bool:
+    kind = response_format.get("type") if isinstance(response_format, dict) else None
+    return kind in ("json_object", "json_schema")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.trimming.conversation import Conversation, Message, edited
+from gateway.trimming.conversation import Conversation, edited
+from gateway.trimming.structure.layout import layout_of
+from gateway.trimming.structure.segment import TextSegment, num_bytes_of
 
 CAP_BYTES: Final = 2048
-"""Bytes that one old tool output keeps, besides the note about the gap."""
-_NOTE_BYTES: Final = 64
-
+"""Bytes that one old tool output keeps, besides the marks of gaps."""
+_SLACK_BYTES: Final = 64
+_HEAD_SHARE: Final = 0.75
 _OUTPUTS: Final = frozenset({"tool", "function"})
 
 
@@ -18,24 +20,32 @@ def cap_tool_outputs(conversation: Conversation) -> Conversation:
     messages = list(conversation.messages)
     for index in conversation.old_messages():
         if messages[index]["role"] in _OUTPUTS:
-            messages[index] = _capped(messages[index])
+            messages[index] = edited(messages[index], cap_text)
     return Conversation(messages)
 
 
-def _capped(message: Message) -> Message:
-    return edited(message, cap_text)
-
-
 def cap_text(text: str) -> str:
-    """Return the first three and the last quarter of CAP_BYTES, with a note that counts the missing characters.
+    """Return the first three and the last quarter of CAP_BYTES, cut where JSON, code, rows and sentences end.
 
-    A text that exceeds the cap by no more than the note's size comes back unchanged.
+    A text that exceeds the cap by little comes back unchanged, and so does one whose beginning cannot be divided.
     """
-    if len(text) <= CAP_BYTES // 4:  # a character has at most four bytes
+    if len(text) <= CAP_BYTES // 4 or num_bytes_of(text) <= CAP_BYTES + _SLACK_BYTES:  # a character has at most four
         return text
-    data = text.encode()
-    if len(data) <= CAP_BYTES + _NOTE_BYTES:
+    layout = layout_of(text)
+    segments = [*layout.segments()]
+    left = _retain(segments, int(CAP_BYTES * _HEAD_SHARE))
+    if not layout.is_retained:
         return text
-    head = data[: CAP_BYTES * 3 // 4].decode(errors="ignore")  # a cut character is dropped
-    tail = data[-(CAP_BYTES // 4) :].decode(errors="ignore")
-    return f"{head}\n[{len(text) - len(head) - len(tail)} characters left out]\n{tail}"
+    _retain(segments[::-1], CAP_BYTES - int(CAP_BYTES * _HEAD_SHARE) + left)
+    return layout.rendered().rstrip()
+
+
+def _retain(segments: list[TextSegment], room_bytes: int) -> int:
+    """Retain segments from the first on, until one does not fit; return the bytes left."""
+    for segment in segments:
+        cost = segment.cost_bytes
+        if segment.is_retained or cost > room_bytes:
+            break
+        segment.retain()
+        room_bytes -= cost
+    return room_bytes

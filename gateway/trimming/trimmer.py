@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -10,9 +11,9 @@ from gateway.chat.request import ChatRequest
 from gateway.trimming.conversation import Conversation
 from gateway.trimming.dedupe import dedupe
 from gateway.trimming.minify import minify
-from gateway.trimming.passages import extract_passages
+from gateway.trimming.passages import PassageSelection
 from gateway.trimming.tools import cap_tool_outputs
-from gateway.trimming.turns import from_turn, recent_turns
+from gateway.trimming.turn_window import TurnWindow
 from routing_policies.policy.document import Trim, TrimStrategy
 
 DEFAULT_BYTES_PER_TOKEN: Final = 4.0
@@ -25,11 +26,13 @@ MAX_TRIMMED_HERE_BYTES: Final = 4 * 1024
 A few kilobytes of many short messages take a millisecond.
 """
 
-_EVERY: Final[tuple[TrimStrategy, ...]] = ("minify", "dedupe", "cap_tool_outputs", "drop_old_turns")
+_OVERLOADED: Final[tuple[TrimStrategy, ...]] = ("dedupe", "cap_tool_outputs", "drop_old_turns")
 """Strategies that an overloaded lane applies to a route that names none.
 
 They leave the words of the last turn alone.
 """
+_ANY_SIZE: Final[frozenset[TrimStrategy]] = frozenset({"minify", "downscale_images"})
+"""Strategies that a route has applied below its budget too."""
 
 
 class Trimmed(msgspec.Struct, frozen=True):
@@ -39,20 +42,28 @@ class Trimmed(msgspec.Struct, frozen=True):
     cut_bytes: tuple[tuple[TrimStrategy, int], ...] = ()
     """Bytes cut by each strategy that cut anything, in order."""
 
+    def cut_tokens(self, bytes_per_token: float) -> tuple[tuple[str, int], ...]:
+        """Return the tokens cut by each strategy; at least one, where anything was cut."""
+        return tuple((strategy, max(1, int(cut / bytes_per_token))) for strategy, cut in self.cut_bytes)
+
 
 class Trimmer(Protocol):
     """Interface of code that shortens a request to a route's budget.
 
-    Implementations are pure: equal requests are cut alike.
+    Implementations are pure: equal requests with equal similarities are cut alike.
     """
 
     def trim(self, request: ChatRequest, rule: Trim, bytes_per_token: float = DEFAULT_BYTES_PER_TOKEN) -> Trimmed:
         """Return the trimmed request; it holds the object passed in when nothing was cut."""
         ...
 
+    def begin(self, request: ChatRequest, rule: Trim, bytes_per_token: float = DEFAULT_BYTES_PER_TOKEN) -> TrimInWork:
+        """Return the trimming up to the selection of passages, for a caller that compares them with the question."""
+        ...
+
     def trim_more(
         self, request: ChatRequest, rule: Trim, bytes_per_token: float = DEFAULT_BYTES_PER_TOKEN
-    ) -> ChatRequest | None:
+    ) -> Trimmed | None:
         """Return a request shorter than the rule requires, or None when nothing more can be cut.
 
         Admission uses it while a long prompt would come too late.
@@ -60,97 +71,102 @@ class Trimmer(Protocol):
         ...
 
 
+class TrimInWork:
+    """Trimming of one request up to its last step, the selection of passages."""
+
+    __slots__ = ("_conversation", "_cuts", "_request", "selection")
+
+    def __init__(
+        self,
+        request: ChatRequest,
+        conversation: Conversation,
+        cuts: list[tuple[TrimStrategy, int]],
+        selection: PassageSelection | None,
+    ) -> None:
+        self._request = request
+        self._conversation = conversation
+        self._cuts = cuts
+        self.selection = selection
+        """Selection of passages; None where the conversation fits without it."""
+
+    def finish(self, similarities: Mapping[int, float] | None = None) -> Trimmed:
+        """Return the trimmed request, with passages selected by words and by these similarities."""
+        conversation, cuts = self._conversation, self._cuts
+        if self.selection is not None:
+            shorter = self.selection.conversation(similarities)
+            if (gain := conversation.num_bytes - shorter.num_bytes) > 0:
+                cuts = [*cuts, ("extract_passages", gain)]
+                conversation = shorter
+        if not cuts:
+            return Trimmed(self._request)
+        return Trimmed(self._request.with_messages(conversation.messages), tuple(cuts))
+
+
 class PolicyTrimmer:
-    """Trimmer that applies the policy's strategies: redundant bytes always, words only beyond the budget."""
+    """Trimmer that applies the policy's strategies; words go only beyond the budget."""
 
     def trim(self, request: ChatRequest, rule: Trim, bytes_per_token: float = DEFAULT_BYTES_PER_TOKEN) -> Trimmed:
         """Return the request after the rule's strategies; see `Trimmer.trim`."""
-        if not rule.strategies:
-            return Trimmed(request)
+        return self.begin(request, rule, bytes_per_token).finish()
+
+    def begin(self, request: ChatRequest, rule: Trim, bytes_per_token: float = DEFAULT_BYTES_PER_TOKEN) -> TrimInWork:
+        """Return the trimming up to the selection of passages; see `Trimmer.begin`."""
         budget = None if rule.budget_tokens is None else int(rule.budget_tokens * bytes_per_token)
-        return _trimmed(request, rule.strategies, budget)
+        return _begun(request, rule.strategies, budget)
 
     def trim_more(
         self, request: ChatRequest, rule: Trim, bytes_per_token: float = DEFAULT_BYTES_PER_TOKEN
-    ) -> ChatRequest | None:
+    ) -> Trimmed | None:
         """Return the request cut to half of what the rule allows, or None; see `Trimmer.trim_more`."""
-        messages = request.document["messages"]
-        whole = Conversation(messages).num_bytes
+        whole = Conversation(request.document["messages"]).num_bytes
         allowed = whole if rule.budget_tokens is None else min(whole, int(rule.budget_tokens * bytes_per_token))
-        trimmed = _trimmed(request, rule.strategies or _EVERY, int(allowed * MORE_RATIO))
-        return trimmed.request if trimmed.cut_bytes else None
+        trimmed = _begun(request, rule.strategies or _OVERLOADED, int(allowed * MORE_RATIO)).finish()
+        return trimmed if trimmed.cut_bytes else None
 
 
-def _trimmed(request: ChatRequest, strategies: tuple[TrimStrategy, ...], budget_bytes: int | None) -> Trimmed:
-    before = conversation = repeating = Conversation(request.document["messages"])
+def is_within(request: ChatRequest, rule: Trim, bytes_per_token: float) -> bool:
+    """Return whether the request surely needs no trimming, by its size alone.
+
+    The bytes of the body include at least as much markup as a chat template adds.
+    """
+    if rule.budget_tokens is None or not _ANY_SIZE.isdisjoint(rule.strategies):
+        return not rule.strategies
+    return request.text_bytes <= rule.budget_tokens * bytes_per_token
+
+
+def _begun(request: ChatRequest, strategies: tuple[TrimStrategy, ...], budget_bytes: int | None) -> TrimInWork:
+    conversation = Conversation(request.document["messages"])
     cuts: list[tuple[TrimStrategy, int]] = []
-    for strategy in _ORDER:
-        if strategy not in strategies:
-            continue
-        if strategy == "dedupe":
-            repeating = conversation
-        if strategy == "drop_old_turns" and "dedupe" in strategies:
-            shorter = conversation if budget_bytes is None else _recent(conversation, repeating, budget_bytes)
-        else:
-            shorter = _apply(strategy, conversation, budget_bytes)
-        gain = conversation.num_bytes - shorter.num_bytes
-        if gain > 0:
+
+    def take(strategy: TrimStrategy, shorter: Conversation) -> None:
+        nonlocal conversation
+        if (gain := conversation.num_bytes - shorter.num_bytes) > 0:
             cuts.append((strategy, gain))
             conversation = shorter
-    if conversation is before:
-        return Trimmed(request)
-    return Trimmed(request.with_messages(conversation.messages), tuple(cuts))
 
-
-def _recent(conversation: Conversation, repeating: Conversation, budget_bytes: int) -> Conversation:
-    """Drop the oldest turns until the conversation fits the budget.
-
-    A text that a dropped turn had first is restored in the turn that repeats it. Where that exceeds the budget, more
-    turns go.
-
-    Args:
-        conversation: The conversation without repetitions.
-        repeating: The conversation with its repetitions.
-        budget_bytes: Size to fit, in bytes.
-    """
-    for _ in range(_MAX_PASSES):
-        retained = recent_turns(conversation, budget_bytes)
-        if len(retained) == len(conversation.messages):
-            return conversation
-        repeating = repeating.only(retained)
-        conversation = dedupe(repeating)
-    return _least_cut(repeating, budget_bytes)
-
-
-def _least_cut(repeating: Conversation, budget_bytes: int) -> Conversation:
-    """Drop as few of the oldest turns as needed, found by binary search, and then the repetitions."""
-    turns = repeating.turns()
-    first, last = min(1, len(turns) - 1), len(turns) - 1
-    while first < last:
-        middle = (first + last) // 2
-        if dedupe(repeating.only(from_turn(repeating, turns[middle]))).num_prompt_bytes <= budget_bytes:
-            last = middle
-        else:
-            first = middle + 1
-    return dedupe(repeating.only(from_turn(repeating, turns[first])))
-
-
-_MAX_PASSES: Final = 4
-"""Passes of dropping before binary search takes over; a long text repeated in each turn costs one round a turn."""
-
-_ORDER: Final[tuple[TrimStrategy, ...]] = ("minify", "cap_tool_outputs", "dedupe", "drop_old_turns", "extract_passages")
-"""Order of the strategies. Capping precedes deduplication: no text may refer to the cut middle of an output."""
-
-
-def _apply(strategy: TrimStrategy, conversation: Conversation, budget_bytes: int | None) -> Conversation:
-    if strategy == "minify":
-        return minify(conversation)
-    if strategy == "dedupe":
-        return dedupe(conversation)
-    if strategy == "cap_tool_outputs":
-        return cap_tool_outputs(conversation)
+    if "minify" in strategies:
+        take("minify", minify(conversation))
+    if budget_bytes is not None and conversation.num_prompt_bytes <= budget_bytes:
+        return TrimInWork(request, conversation, cuts, None)
+    # Capping precedes deduplication: no text may refer to the cut middle of an output.
+    if "cap_tool_outputs" in strategies:
+        take("cap_tool_outputs", cap_tool_outputs(conversation))
+    repeating = conversation
+    if "dedupe" in strategies:
+        take("dedupe", dedupe(conversation))
     if budget_bytes is None:
-        return conversation
-    if strategy == "drop_old_turns":
-        return conversation.only(recent_turns(conversation, budget_bytes))
-    return extract_passages(conversation, budget_bytes)
+        return TrimInWork(request, conversation, cuts, None)
+    has_passages = "extract_passages" in strategies
+    if "drop_old_turns" in strategies:
+        window = TurnWindow(budget_bytes, has_passages=has_passages)
+        is_deduped = "dedupe" in strategies
+        shorter = window.recent_of_repeating(conversation, repeating) if is_deduped else window.recent(conversation)
+        take("drop_old_turns", shorter)
+    is_over = has_passages and conversation.num_prompt_bytes > budget_bytes
+    selection = PassageSelection(conversation, budget_bytes, response_format=_format_of(request)) if is_over else None
+    return TrimInWork(request, conversation, cuts, selection)
+
+
+def _format_of(request: ChatRequest) -> object:
+    """Return the request's `response_format`, or that of the dialect it was translated from."""
+    return request.document.get("response_format")

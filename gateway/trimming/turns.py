@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Set
 from typing import Final
 
-from gateway.trimming.conversation import MARKUP_BYTES, Conversation, size_of
+from gateway.trimming.conversation import MARKUP_BYTES, Conversation, Message, size_of
 
 STEP_RATIO: Final = 0.8
 """Largest step as a share of the room that the budget leaves for turns.
@@ -14,35 +15,49 @@ prefix.
 """
 
 
-def recent_turns(conversation: Conversation, budget_bytes: int) -> list[int]:
+def recent_turns(
+    conversation: Conversation,
+    budget_bytes: int,
+    *,
+    size: Callable[[Message], int] = size_of,
+    retained: Set[int] = frozenset(),
+) -> list[int]:
     """Return the indexes of the messages that stay when the oldest turns are dropped to fit the budget.
 
     Only whole turns go, so no tool call loses its output. Instructions and the last turn stay, whatever the budget.
+
+    Args:
+        conversation: The messages.
+        budget_bytes: Size to fit, in bytes.
+        size: Returns the bytes that a message counts for.
+        retained: Turns that stay although they are old, by the index of their first message.
     """
-    turns = conversation.turns()
-    sizes = [sum(_sizes(conversation, turn)) for turn in turns]
-    missing = conversation.num_prompt_bytes - budget_bytes
-    everything = range(len(conversation.messages))
+    messages, turns = conversation.messages, conversation.turns()
+    sizes = [
+        0 if turn.start in retained else sum(_sizes(conversation, turn, size)) for turn in turns
+    ]  # what stays anyway is no part of a step
+    missing = sum(map(size, messages)) + MARKUP_BYTES * len(messages) - budget_bytes
     if missing <= 0 or len(turns) <= 2:
-        return [*everything]
+        return [*range(len(messages))]
     step = _step(sum(sizes) - missing)
     goal = -(-missing // step) * step  # the first multiple of a step that is enough
     dropped, count = 0, 1
     while count < len(turns) - 1 and dropped < goal:
         dropped += sizes[count]
         count += 1
-    return from_turn(conversation, turns[count])
+    stays = {index for turn in turns[1:count] if turn.start in retained for index in turn}
+    return from_turn(conversation, turns[count], stays)
 
 
-def from_turn(conversation: Conversation, turn: range) -> list[int]:
-    """Return the indexes of the messages that stay when every turn before `turn` is dropped."""
+def from_turn(conversation: Conversation, turn: range, retained: Set[int] = frozenset()) -> list[int]:
+    """Return the indexes of the messages that stay when every turn before `turn` is dropped, but for `retained`."""
     indexes = range(len(conversation.messages))
-    return [index for index in indexes if index >= turn.start or conversation.instructs(index)]
+    return [index for index in indexes if index >= turn.start or index in retained or conversation.instructs(index)]
 
 
-def _sizes(conversation: Conversation, turn: range) -> list[int]:
+def _sizes(conversation: Conversation, turn: range, size: Callable[[Message], int]) -> list[int]:
     """Return the sizes in bytes of the turn's messages that may be dropped, markup included."""
-    return [size_of(conversation.messages[index]) + MARKUP_BYTES for index in turn if not conversation.instructs(index)]
+    return [size(conversation.messages[index]) + MARKUP_BYTES for index in turn if not conversation.instructs(index)]
 
 
 def _step(room_bytes: int) -> int:

@@ -339,6 +339,13 @@ class Trim(_Strict, frozen=True, kw_only=True):
     strategies: tuple[TrimStrategy, ...] = ()
     max_image_side_px: Annotated[int, Meta(ge=64, le=16_384)] = 1024
     """Length in pixels to which `downscale_images` scales the longer side of an image."""
+    similarity_wait_ms: Annotated[int, Meta(ge=0, le=10_000)] = 300
+    """Longest wait in milliseconds for the encoder to compare passages with the question, for `extract_passages`.
+
+    Words alone decide where it takes longer, and with 0.
+    """
+    client_may_turn_off: bool = True
+    """True if `x-penstock-trim: off` on a request turns trimming off, under overload too."""
 
 
 class Cache(_Strict, frozen=True, kw_only=True):

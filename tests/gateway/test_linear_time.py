@@ -28,9 +28,10 @@ from gateway.forwarding.timing_events import TimingEvents
 from gateway.routing.facts import RequestFacts
 from gateway.routing.identity import key_of
 from gateway.routing.prompt_of import prompt_of
-from gateway.trimming.conversation import has_code
 from gateway.trimming.minify import minify_text
 from gateway.trimming.passages import extract
+from gateway.trimming.structure.layout import layout_of
+from gateway.trimming.tools import cap_text
 from gateway.trimming.trimmer import PolicyTrimmer
 from gateway.upstreams.http1.sse import SseDecoder, SseProgress
 from routing_policies.policy.document import Trim
@@ -110,7 +111,8 @@ RULE: Final = Trim(
 )
 TEXT_STAGES: Final[dict[str, Callable[[str], object]]] = {
     "minify": minify_text,
-    "fences": has_code,
+    "layout": layout_of,
+    "cap": cap_text,
     "passages": lambda text: extract(text, "what is w7?", 1000),
     "standalone": is_standalone,
     "guard": text_guard,

@@ -184,12 +184,16 @@ def test_a_plan_is_compared_with_what_then_happens() -> None:
 
 @pytest.mark.e2e
 def test_trim_compares_whole_with_cut() -> None:
-    record = bench("trim", "--samples", "2", "--cpu-requests", "16", "--model", SMALL)
+    record = bench("trim", "--samples", "2", "--cpu-requests", "16", "--needles", "3", "--model", SMALL)
     assert 0 < record["token_ratio"] < 0.5
     assert 0 <= record["accuracy_whole"] <= 1
     assert 0 <= record["accuracy_trimmed"] <= 1
     assert 0 < record["prefix_hit_ratio"] < 1
     assert record["tasks"] > 0
+    assert record["orders_retained"] == 1
+    for place in ("after", "before", "later"):
+        assert 0 < record[f"recall_same_words_{place}_30"] <= 1
+        assert 0 <= record[f"bm25_same_words_{place}_30"] <= 1
 
 
 @pytest.mark.e2e

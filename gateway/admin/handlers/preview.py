@@ -22,7 +22,7 @@ from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.timeline import Clock
-from gateway.trimming.trimmer import Trimmer
+from gateway.trimming.trim_stage import TrimStage
 from gateway.util.workers import Workers
 from routing_policies.decision import Decision
 from routing_policies.policy.document import Cascade
@@ -54,14 +54,14 @@ class PreviewHandlers:
         self,
         policy: Callable[[], PolicySnapshot],
         parser: ChatRequestParser,
-        trimmer: Trimmer,
+        trims: TrimStage,
         pricer: Pricer,
         clock: Clock,
         workers: Workers,
     ) -> None:
         self._policy = policy
         self._parser = parser
-        self._trimmer = trimmer
+        self._trims = trims
         self._pricer = pricer
         self._clock = clock
         self._workers = workers
@@ -77,8 +77,7 @@ class PreviewHandlers:
         chat = await self._workers.run(self._parser.parse, msgspec.json.encode(form.request))
         headers = {name.lower(): value for name, value in form.headers.items()}
         planned = snapshot.router.match(chat.model, tenant, headers, chat)
-        # A long prompt takes milliseconds to trim, and requests that are being served must not wait for a preview.
-        trim = await self._workers.run(self._trimmed, chat, planned, tenant)
+        trim = await self._trimmed(chat, planned, tenant)
         choice = self._choice(snapshot, planned, chat, tenant)
         return ApiResponse(
             {
@@ -112,10 +111,10 @@ class PreviewHandlers:
                 return _Choice(instead, routing_request.verdict)
         return _Choice(decision, routing_request.verdict)
 
-    def _trimmed(self, request: ChatRequest, planned: PlannedRoute, tenant: str) -> dict[str, Any]:
+    async def _trimmed(self, request: ChatRequest, planned: PlannedRoute, tenant: str) -> dict[str, Any]:
         rule = planned.route.trim
         bytes_per_token = self._pricer.bytes_per_token(request, tenant=tenant)
-        trimmed = self._trimmer.trim(request, rule, bytes_per_token)
+        trimmed = await self._trims.cut(request, rule, bytes_per_token)
         return {
             "budget_tokens": rule.budget_tokens,
             "strategies": rule.strategies,

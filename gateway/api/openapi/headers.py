@@ -60,6 +60,7 @@ REQUEST_HEADERS: Final[dict[str, str]] = {
     "x-stainless-timeout": "The same, where the other is absent",
     "x-stainless-retry-count": "Above 0 marks a retry",
     "x-penstock-priority": "The lane, within what the key may use",
+    "x-penstock-trim": "`off` sends the prompt whole, where the route lets the client choose",
     "x-penstock-timing": "`full` adds every stage's time to the answer",
     "x-client-request-id": "A label for the log",
     "traceparent": "W3C trace context, passed on",

@@ -61,7 +61,12 @@ def test_a_long_one_is_requested_and_then_taken_as_it_was_made_elsewhere() -> No
     assert shorter is not None
     form = LADDER.take("trim", form_of(request, Shortened(shorter)))
     assert form is not None
-    assert form.request is shorter
+    assert form.request is shorter.request
+    assert [strategy for strategy, tokens in form.trimmed if tokens > 0] == ["drop_old_turns"]
+
+
+def test_a_prompt_that_its_client_wants_whole_takes_no_step() -> None:
+    assert LADDER.take("trim", msgspec.structs.replace(form_of(request_of(10)), may_trim=False)) is None
 
 
 def test_a_long_one_with_nothing_to_cut_takes_no_step() -> None:

@@ -1,8 +1,8 @@
-"""A conversation in turns: where they begin, what may be changed, and what code is."""
+"""A conversation in turns: where they begin, and what may be changed."""
 
 from __future__ import annotations
 
-from gateway.trimming.conversation import Conversation, edited, has_code, outside_code, size_of
+from gateway.trimming.conversation import Conversation, edited, size_of
 
 SYSTEM, USER, ANSWER, TOOL = (
     {"role": role, "content": f"{role} says"} for role in ("system", "user", "assistant", "tool")
@@ -47,10 +47,3 @@ def test_an_edit_that_changes_nothing_gives_the_same_object() -> None:
     upper = edited(parts, str.upper)
     assert upper["content"] == [{"type": "text", "text": "ABC"}, {"type": "image_url"}]
     assert parts["content"][0] == {"type": "text", "text": "abc"}, "the message itself stays"
-
-
-def test_fences_may_be_indented_long_or_never_closed() -> None:
-    text = "say\n  ````\nx  y\n```\n  ````\nthen\n~~~\nno end"
-    assert outside_code(text, str.upper) == "SAY\n  ````\nx  y\n```\n  ````\nTHEN\n~~~\nno end"
-    assert has_code("a\n```\nb\n```")
-    assert not has_code("a ``` b ``` in a line")

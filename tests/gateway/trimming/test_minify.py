@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from gateway.trimming.minify import minify_text
+from gateway.trimming.conversation import Conversation
+from gateway.trimming.minify import minify, minify_text
 
 
 def test_spread_out_json_becomes_compact_and_stays_the_same_document() -> None:
@@ -43,4 +44,34 @@ def test_code_stays_however_it_is_fenced(code: str) -> None:
 
 
 def test_what_stands_behind_a_fence_is_text_again() -> None:
-    assert minify_text("```\na   b\n```\na   b\n```x``` y   z") == "```\na   b\n```\na  b\n```x``` y  z"
+    assert minify_text("```\na   b\n```\na   b\nx `y   z`   z") == "```\na   b\n```\na   b\nx `y   z`   z"
+    assert minify_text("```\na   b\n```\na   b\nx `y   z` z") == "```\na   b\n```\na  b\nx `y   z` z"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'He said "wait   for   it" and left.',
+        "Use `a   b` here.",
+        "name\tage\nAnna\t33",
+        "| a   | b   |\n|-----|-----|\n| 1   | 2   |",
+        "name     age\nAnna     33\nBoris    41",
+        "+   added\n-   removed\n@@ -1   +1 @@",
+        "First line  \nsecond line",
+        "Steps:\n\n    x   =   1\n\n\n\n    y   =   2",
+        "    indented   code   ",
+        'One "quote\nover   two\n\n\n\nlines" ends.',
+        "「a   b」 c",
+    ],
+    ids=lambda text: text[:18],
+)
+def test_white_space_with_a_meaning_stays(text: str) -> None:
+    assert minify_text(text) == text
+
+
+def test_only_earlier_messages_that_do_not_instruct_are_minified() -> None:
+    wide = "One      two.\n\n\n\nThree."
+    messages = [{"role": role, "content": wide} for role in ("system", "user", "assistant", "developer", "user")]
+    after = [message["content"] for message in minify(Conversation(messages)).messages]
+    narrow = "One  two.\n\nThree."
+    assert after == [wide, narrow, narrow, wide, wide]

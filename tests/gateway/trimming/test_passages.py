@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.trimming.passages import MIN_PASSAGE_BYTES, extract, sentences_of
+from gateway.trimming.passages import MIN_PASSAGE_BYTES, extract
+from gateway.trimming.structure.sentences import sentences_of
 
 FILLER = " ".join(f"Gate number {n} was painted in a calm colour by the crew." for n in range(60))
 ZH_FILLER = "".join(f"第{n}号门由工人刷成了安静的颜色。" for n in range(80))
@@ -71,4 +72,4 @@ def test_a_text_that_is_silent_of_the_question_keeps_its_beginning() -> None:
 
 def test_a_text_of_which_no_sentence_fits_is_not_emptied() -> None:
     text = ". ".join("x" * 700 for _ in range(4))
-    assert extract(text, "What is x?", 100) == text
+    assert extract(text, "What is x?", 100).startswith("[…]")

@@ -1,6 +1,8 @@
-"""Old tool outputs: capped in bytes, cut between characters, and honest about what is missing."""
+"""Old tool outputs: capped in bytes, and cut where their structure ends."""
 
 from __future__ import annotations
+
+import json
 
 from gateway.trimming.tools import cap_text
 
@@ -14,9 +16,17 @@ def test_a_capped_output_is_measured_in_bytes_and_cut_between_characters() -> No
     assert cap_text(capped) == capped
 
 
-def test_a_capped_output_reports_how_much_is_missing() -> None:
+def test_a_capped_output_marks_its_gap() -> None:
     text = "a" * 3000 + "z" * 3000
     capped = cap_text(text)
     assert capped.startswith("aaa")
     assert capped.endswith("zzz")
-    assert "[3952 characters left out]" in capped
+    assert "[…]" in capped
+
+
+def test_a_capped_document_stays_one() -> None:
+    text = json.dumps([{"id": number, "name": f"row {number}", "note": "x" * 30} for number in range(200)], indent=1)
+    capped = json.loads(cap_text(text))
+    assert capped[0]["id"] == 0
+    assert capped[-1]["id"] == 199
+    assert any(isinstance(row, str) and "left out" in row for row in capped)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 
@@ -28,10 +29,39 @@ async def test_only_long_prompts_leave_the_event_loop(
     rule = "    trim: {strategies: [minify]}\n    select:"
     async with running(tmp_path, policy=policy_text(tmp_path).replace("    select:", rule, 1)) as stack:
         content = "x " * (num_bytes // 2) + "    \n\n\n\nend"
-        reply = await stack.call({**chat(), "messages": [{"role": "user", "content": content}]})
+        messages = [{"role": "user", "content": content}, {"role": "user", "content": "Well?"}]
+        reply = await stack.call({**chat(), "messages": messages})
 
         assert reply.status == 200
         assert b"\\n\\n\\n" not in stack.small.received[0].body
         removed, _, strategies = reply.headers["x-penstock-trimmed"].partition(";")
         assert (removed.startswith("tokens="), strategies) == (True, "strategies=minify")
     assert [thread is threading.current_thread() for thread in threads] == [is_here]
+
+
+WORDY = [
+    {"role": "user", "content": " ".join(f"Boat {number} left the harbour at noon." for number in range(60))},
+    {"role": "assistant", "content": "I see."},
+    {"role": "user", "content": "When did boat 12 leave?"},
+]
+CUT = "    trim: {budget_tokens: 100, strategies: [extract_passages]%s}\n    select:"
+
+
+async def test_a_trimmed_answer_reports_what_was_cut_and_a_client_can_turn_it_off(tmp_path: Path) -> None:
+    policy = policy_text(tmp_path).replace("    select:", CUT % "", 1)
+    async with running(tmp_path, policy=policy) as stack:
+        cut = await stack.call({**chat(), "messages": WORDY})
+        assert re.fullmatch(r"tokens=\d+;strategies=extract_passages", cut.headers["x-penstock-trimmed"])
+        assert b"Boat 12 left" in stack.small.received[0].body
+        assert b"Boat 50 left" not in stack.small.received[0].body
+
+        whole = await stack.call({**chat(), "messages": WORDY}, headers={"x-penstock-trim": "off"})
+        assert "x-penstock-trimmed" not in whole.headers
+        assert b"Boat 50 left" in stack.small.received[1].body
+
+
+async def test_a_policy_can_keep_clients_from_turning_it_off(tmp_path: Path) -> None:
+    policy = policy_text(tmp_path).replace("    select:", CUT % ", client_may_turn_off: false", 1)
+    async with running(tmp_path, policy=policy) as stack:
+        reply = await stack.call({**chat(), "messages": WORDY}, headers={"x-penstock-trim": "off"})
+        assert "x-penstock-trimmed" in reply.headers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import random
 import time
@@ -114,9 +115,7 @@ def test_instructions_given_in_the_middle_outlive_the_turns_around_them(role: st
     order = {"role": role, "content": "From here on answer in French. " * 8}
     messages = [SYSTEM, *turn(1), *turn(2), order, *turn(3), order, *turn(4), {"role": "user", "content": "Last?"}]
     after = trimmed(messages, budget)
-    assert [message for message in after if message["role"] in ("system", "developer")] == [
-        {**message, "content": message["content"].rstrip()} for message in (SYSTEM, order, order)
-    ], "minify takes the white space at their end, and nobody takes more"
+    assert [message for message in after if message["role"] in ("system", "developer")] == [*(SYSTEM, order, order)]
     assert len(after) < len(messages)
 
 
@@ -184,9 +183,13 @@ def test_a_second_sentence_that_the_first_one_names_stays_too() -> None:
     assert short.startswith("What is the job of the neighbour of Anton?")
 
 
-def test_a_passage_with_code_is_left_whole() -> None:
-    text = "```\n" + "x = 1\n" * 500 + "```\n\nWhat is x?"
-    assert extract(text, "What is x?", 300) == text
+def test_fenced_code_is_cut_between_statements_and_keeps_its_fence() -> None:
+    text = "```python\n" + "".join(f"x{number} = {number}\n" for number in range(500)) + "```\n\nWhat is x250?"
+    short = extract(text, "What is x250?", 300)
+    code = short.split("```python\n")[1].split("```")[0]
+    ast.parse(code)
+    assert "x250 = 250" in code
+    assert len(code) < 300
 
 
 def test_trimming_16_kilobytes_takes_little_time() -> None:

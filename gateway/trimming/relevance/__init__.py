@@ -1,0 +1,1 @@
+"""Relevance of segments of a text to the question that a conversation ends with."""

@@ -1,0 +1,90 @@
+"""Detection of questions and instructions, in the languages that chats are most often held in.
+
+Where the words of a language are unknown here, the position of a paragraph still counts: see `passages`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_QUESTION_MARKS: Final = frozenset("?？؟⸮")
+_GREEK_QUESTION: Final = re.compile(r"[\u0370-\u03ff][;\u037e]\s*$")
+_VERBS: Final = (
+    "summari[sz]e|translate|list|explain|describe|write|rewrite|answer|give|find|extract|compare|classify|"
+    "identify|analy[sz]e|generate|create|draft|return|output|respond|reply|provide|tell|show|name|state|quote|"
+    "cite|use|do|don't|do not|never|always|only|make|keep|ignore|include|exclude|focus|consider|assume|remember|"
+    "note that|note:|check|review|fix|refactor|implement|add|remove|convert|format|count|calculate|compute|"
+    "evaluate|decide|choose|pick|rank|sort|highlight|outline|paraphrase|proofread|correct|complete|continue|"
+    "act as|pretend|imagine|be |stick to|avoid|mention|report|begin|start|end|let's|fasse|fass|übersetze|erkläre|"
+    "beschreibe|schreib|schreibe|nenne|antworte|beantworte|liste|gib|finde|vergleiche|erstelle|zähle|verwende|"
+    "benutze|achte|résume[zr]?|tradui[st]|traduisez|explique[zr]?|décri[st]|décrivez|écri[st]|écrivez|répond[sz]?|"
+    "répondez|donne[zr]?|liste[zr]?|cite[zr]?|trouve[zr]?|compare[zr]?|indique[zr]?|n'utilise|utilise[zr]?|resume|"
+    "resuma|resumir|traduce|traduzca|traduz|explica|explique|describe|descreva|escribe|escriba|escreva|responde|"
+    "responda|enumera|lista|liste|dime|diga|encuentra|encontre|compara|indica|indique|usa|use|riassumi|riassumere|"
+    "traduci|spiega|descrivi|scrivi|rispondi|elenca|dimmi|trova|confronta|indica|vat|vertaal|leg|beschrijf|"
+    "schrijf|antwoord|noem|geef|zoek|vergelijk|gebruik|streść|podsumuj|przetłumacz|wyjaśnij|opisz|napisz|"
+    "odpowiedz|wymień|podaj|znajdź|porównaj|użyj|özetle|çevir|açıkla|yaz|cevapla|listele|bul|karşılaştır|ringkas|"
+    "ringkaslah|terjemahkan|jelaskan|tulis|tuliskan|jawab|sebutkan|buat|bandingkan|gunakan|hãy|tóm tắt|dịch|"
+    "giải thích|viết|trả lời|liệt kê|so sánh|sammanfatta|översätt|förklara|skriv|svara|lista|oversæt|forklar|"
+    "sammenfat|svar|oppsummer|oversett|forklar|foglald|fordítsd|magyarázd|írd|írj|válaszolj|sorold|shrň|přelož|"
+    "vysvětli|napiš|odpověz|vyjmenuj|rezumă|tradu|explică|scrie|răspunde|enumeră|суммируй|резюмируй|кратко|"
+    "перескажи|переведи|объясни|опиши|напиши|ответь|перечисли|назови|найди|сравни|укажи|выдели|используй|отвечай|"
+    "сделай|підсумуй|переклади|поясни|опиши|напиши|дай відповідь|перелічи|назви|знайди|порівняй"
+)
+_IMPERATIVE: Final = re.compile(
+    rf"(?:[-*•>\d.)\s]*)(?:(?:now|then|also|finally|first|next|dann|nun|puis|ahora|теперь),? )?(?:{_VERBS})(?!\w)",
+    re.IGNORECASE,
+)
+_POLITE: Final = re.compile(
+    r"\b(?:please|kindly|you (?:must|should|are to|need to|will|may not|can't|cannot)|your (?:task|job|answer"
+    r"|response|reply)|make sure|be sure|instructions?:"
+    r"|bitte|du (?:sollst|musst)|sie (?:sollen|müssen)|s'il (?:te|vous) plaît|veuillez|merci de|vous devez|tu dois"
+    r"|por favor|debes|debe|você deve|per favore|devi|alstublieft|alsjeblieft|proszę|lütfen|tolong|mohon|harap"
+    r"|vui lòng|xin "
+    r"|var vänlig|vänligen|kérem|prosím|te rog|vă rog|пожалуйста|будь ласка|παρακαλώ)\b",
+    re.IGNORECASE,
+)
+_UNSPACED_WORDS: Final = re.compile(
+    "请|請|總結|总结|概括|翻译|翻譯|回答|列出|解释|解釋|写一|寫一|告诉我|告訴我|描述一下|不要|务必|必须"
+    "|ください|下さい|なさい|要約して|翻訳して|説明して|教えて|答えて|書いて|してはいけ|しないで"
+    "|주세요|십시오|하세요|하시오|해줘|해 줘|알려|요약하|번역하|설명하|답하|작성하"
+    "|กรุณา|โปรด|ช่วย|จงสรุป|สรุปให้|แปล|อธิบาย|ตอบ"
+    "|कृपया|बताइए|बताएं|लिखें|लिखिए|दीजिए|कीजिए|अनुवाद कर|सारांश"
+    "|من فضلك|يرجى|رجاء|لخص|لخّص|ترجم|اشرح|أجب|اكتب|اذكر|قارن|بیان کریں|لطفا|خلاصه کن|ترجمه کن|توضیح"
+    "|בבקשה|סכם|תרגם|הסבר|ענה|כתוב|רשום"
+)
+_UNMARKED_QUESTION: Final = re.compile(
+    r"(?:吗|嗎|呢|ですか|ますか|でしょうか|까|나요|はいつ|은\?|ไหม|หรือไม่)[。.．\s]*$"
+)
+_QUESTION_WORD: Final = re.compile(
+    r"\s*(?:who|whom|whose|what|which|when|where|why|how|wer|was|wann|wo|warum|wieso|wie|welche[rs]?|qui|que"
+    r"|quoi|quand|où|pourquoi|comment|quel(?:le)?s?"
+    r"|quién|qué|cuándo|dónde|cómo|cuál|quem|quando|onde|chi|cosa|dove|wie|wat|waar|kto|co|kiedy|gdzie|кто|что"
+    r"|когда|где|почему|как|какой|сколько)\b[^.!]*$",
+    re.IGNORECASE,
+)
+
+
+def is_question(sentence: str) -> bool:
+    """Return whether the sentence is a question."""
+    stripped = sentence.rstrip()
+    tail = stripped[-4:]
+    if any(mark in tail for mark in _QUESTION_MARKS):
+        return True
+    if stripped.isascii():
+        return False
+    return bool(_UNMARKED_QUESTION.search(stripped[-12:]) or _GREEK_QUESTION.search(stripped[-4:]))
+
+
+def instructs(sentence: str) -> bool:
+    """Return whether the sentence tells its reader what to do."""
+    start = sentence[:400]
+    if _IMPERATIVE.match(start) or _POLITE.search(start):
+        return True
+    return not start.isascii() and _UNSPACED_WORDS.search(start) is not None
+
+
+def is_open_question(text: str) -> bool:
+    """Return whether a text begins as a question does, with or without its mark."""
+    return _QUESTION_WORD.match(text[:400]) is not None

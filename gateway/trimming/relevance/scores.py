@@ -1,0 +1,109 @@
+"""Scores of segments: their bearing on a question, what they state that others do not, and where they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from gateway.trimming.relevance.bm25 import SegmentIndex
+from gateway.trimming.relevance.question import Question
+from gateway.trimming.relevance.words import Words
+
+NEIGHBOUR_WEIGHTS: Final = (0.25, 0.1)
+"""Share of a segment's bearing on the question that its neighbours get, by distance."""
+_LINKED_WEIGHT: Final = 0.3
+"""Weight of words that the best segments share with others, for answers that take two steps."""
+_NUM_SEEDS: Final = 3
+_LINKED_SEGMENTS: Final = 4
+_LINKED_SHARE: Final = 0.02
+"""Share of the segments with a word up to which the word links two of them."""
+_INFORMATION_WEIGHT: Final = 0.4
+_SIMILARITY_WEIGHT: Final = 0.8
+_LOW_SIMILARITY: Final = 0.15
+"""Cosine similarity of texts that have nothing to do with each other."""
+_POSITION_WEIGHT: Final = 0.02
+_RECENCY_WEIGHT: Final = 0.08
+_RECENCY_TURNS: Final = 4
+
+
+class SegmentedText(msgspec.Struct, frozen=True):
+    """Segments of one text, in order, with the text that opens the groups around each."""
+
+    segments: Sequence[str]
+    contexts: Sequence[str]
+    age_turns: int = 0
+    """Number of user messages behind it."""
+
+
+class SegmentScores:
+    """Scores of the segments of several texts, numbered through."""
+
+    def __init__(self, texts: Sequence[SegmentedText], question: Question) -> None:
+        words = Words()
+        rows = []
+        for text in texts:
+            for segment, context in zip(text.segments, text.contexts, strict=True):
+                stems = words.of(segment)
+                rows.append([*stems, *words.of(context)] if context.strip() else stems)
+        self._texts = texts
+        self._index = SegmentIndex(rows)
+        self._bearing = self._lexical(question.weights)
+        self._information = self._index.information()
+
+    @property
+    def bearing(self) -> Sequence[float]:
+        """Share of the question's words that each segment has, weighted by rarity; from 0 to about 1."""
+        return self._bearing
+
+    def total(self, similarities: Mapping[int, float] | None = None) -> list[float]:
+        """Return the score of each segment; `similarities` are cosines to the question, by segment."""
+        bearing = list(self._bearing)
+        if similarities:
+            missing = min(similarities.values())
+            for number in range(len(bearing)):
+                cosine = similarities.get(number, missing)
+                bearing[number] += _SIMILARITY_WEIGHT * max(0.0, cosine - _LOW_SIMILARITY)
+        scores: list[float] = []
+        begin = 0
+        for text in self._texts:
+            end = begin + len(text.segments)
+            scores += self._of_text(bearing[begin:end], begin, text.age_turns)
+            begin = end
+        return scores
+
+    def _of_text(self, bearing: Sequence[float], begin: int, age_turns: int) -> list[float]:
+        count = len(bearing)
+        recency = _RECENCY_WEIGHT * 0.5 ** (age_turns / _RECENCY_TURNS)
+        scores = []
+        for place, own in enumerate(bearing):
+            score = own + recency + _POSITION_WEIGHT * (1 - place / count)
+            for distance, weight in enumerate(NEIGHBOUR_WEIGHTS, start=1):
+                before = bearing[place - distance] if place >= distance else 0.0
+                behind = bearing[place + distance] if place + distance < count else 0.0
+                score += weight * max(before, behind)
+            scores.append(score + _INFORMATION_WEIGHT * self._information[begin + place])
+        return scores
+
+    def _lexical(self, weights: Mapping[str, float]) -> list[float]:
+        index = self._index
+        scores = index.scores(weights)
+        best = index.best_score(weights)
+        if best <= 0:
+            return scores
+        scores = [score / best for score in scores]
+        seeds = sorted(range(len(scores)), key=lambda number: -scores[number])[:_NUM_SEEDS]
+        most = max(_LINKED_SEGMENTS, int(_LINKED_SHARE * len(scores)))
+        rare = {
+            word: 1.0
+            for seed in seeds
+            if scores[seed] > 0
+            for word in index.words[seed]
+            if word not in weights and 2 <= index.num_segments_with(word) <= most
+        }
+        if not rare:
+            return scores
+        linked = index.scores(rare)
+        factor = _LINKED_WEIGHT * max(scores) / (max(linked) or 1.0)
+        return [score + factor * link for score, link in zip(scores, linked, strict=True)]

@@ -1,0 +1,97 @@
+"""Layout of a text: the tree of segments that a selection retains or drops."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.trimming.structure.blocks import Block, blocks_of, is_diff, is_json, is_json_lines
+from gateway.trimming.structure.code import code_group
+from gateway.trimming.structure.json_value import json_group
+from gateway.trimming.structure.rows import diff_group, json_lines_group, table_group
+from gateway.trimming.structure.segment import LineGroup, SegmentGroup, SegmentNode, TextSegment
+from gateway.trimming.structure.sentences import prose_nodes
+
+MAX_SEGMENTS: Final = 20_000
+"""Segments of one text; beyond, neighbouring sentences are one segment."""
+_PLAIN: Final = frozenset({"text", "txt", "plain", "plaintext", "log", "console", "output", "markdown", "md"})
+
+
+def layout_of(text: str) -> SegmentGroup:
+    """Return a text as a tree of segments; with all of them retained it renders as the text.
+
+    Only a long string in JSON may come back in another spelling of the same value.
+    """
+    nodes: list[SegmentNode] = []
+    for block in blocks_of(text):
+        nodes += _nodes_of(block)
+    return SegmentGroup(_merged(nodes))
+
+
+def _nodes_of(block: Block) -> list[SegmentNode]:
+    if block.kind == "prose":
+        return prose_nodes(block.text)
+    if block.kind == "json":
+        return [json_group(block.text) or TextSegment(block.text)]
+    if block.kind == "table":
+        return [table_group(block.text)]
+    if block.kind == "json_lines":
+        return [json_lines_group(block.text)]
+    if block.kind == "diff":
+        return [diff_group(block.text)]
+    if block.kind == "code":
+        return [code_group(block.text)]
+    return [_fence_node(block.text)]
+
+
+def _fence_node(text: str) -> SegmentNode:
+    """Return a fenced block whose body is divided by its own structure; one without an end goes whole."""
+    first = text.find("\n") + 1
+    last = text.rstrip().rfind("\n") + 1
+    info = text[:first].strip().lstrip("`~").strip()
+    if not 0 < first <= last or text[last:].strip().strip(text.lstrip()[0]):
+        return TextSegment(text)
+    node = _body_node(text[first:last], info.split(" ")[0].lower())
+    return TextSegment(text) if node is None else SegmentGroup([node], text[:first], text[last:])
+
+
+def _body_node(body: str, language: str) -> SegmentNode | None:
+    stripped = body.strip()
+    if stripped[:1] in ("{", "[") and is_json(stripped):
+        begin = body.index(stripped[0])
+        group = json_group(stripped)
+        if group is not None:
+            group.opening = body[:begin] + group.opening
+            group.closing += body[begin + len(stripped) :]
+        return group
+    if is_json_lines(body):
+        return json_lines_group(body)
+    if language == "diff" or is_diff(body):
+        return diff_group(body) if is_diff(body) else None
+    if language in ("csv", "tsv"):
+        return table_group(body)
+    if language in _PLAIN:
+        return LineGroup([TextSegment(line) for line in body.splitlines(keepends=True)], mark_line="[…]\n")
+    return code_group(body) if language != "json" else None
+
+
+def _merged(nodes: list[SegmentNode]) -> list[SegmentNode]:
+    """Return at most MAX_SEGMENTS nodes, with neighbouring sentences joined where there are more."""
+    if len(nodes) <= MAX_SEGMENTS:
+        return nodes
+    least = sum(len(node.text) for node in nodes if isinstance(node, TextSegment)) // (MAX_SEGMENTS // 2) + 1
+    merged: list[SegmentNode] = []
+    pending: list[str] = []
+    num_chars = 0
+    for node in nodes:
+        if isinstance(node, TextSegment) and num_chars + len(node.text) <= least:
+            pending.append(node.text)
+            num_chars += len(node.text)
+            continue
+        if pending:
+            merged.append(TextSegment("".join(pending)))
+        pending, num_chars = ([node.text], len(node.text)) if isinstance(node, TextSegment) else ([], 0)
+        if isinstance(node, SegmentGroup):
+            merged.append(node)
+    if pending:
+        merged.append(TextSegment("".join(pending)))
+    return merged

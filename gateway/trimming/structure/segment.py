@@ -1,0 +1,162 @@
+"""TextSegment and SegmentGroup: a text as a tree of parts that stay or go whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias
+
+MARK: Final = "[…]"
+"""Mark of a gap in prose, in every language."""
+_MARK_BYTES: Final = len(MARK.encode()) + 1
+
+
+def num_bytes_of(text: str) -> int:
+    """Return the length of a text in bytes of UTF-8; half a surrogate pair counts three."""
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+
+
+class TextSegment:
+    """Part of a text that stays or goes whole, with the space behind it."""
+
+    __slots__ = ("is_retained", "num_bytes", "parent", "place", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.num_bytes = num_bytes_of(text)
+        self.is_retained = False
+        self.parent: SegmentGroup | None = None
+        self.place = 0
+        """Index among the children of the parent."""
+
+    @property
+    def context(self) -> str:
+        """Text that opens the groups around the segment: headings, speakers, names of members, signatures."""
+        found, group = [], self.parent
+        while group is not None:
+            found.append(group.opening)
+            group = group.parent
+        return " ".join(found)
+
+    @property
+    def cost_bytes(self) -> int:
+        """Bytes that the text grows by when this segment is retained; groups that open and marks included."""
+        cost, node, group = self.num_bytes, self, self.parent
+        child: SegmentNode = node
+        while group is not None:
+            cost += group.gap_change(child)
+            if group.is_retained:
+                break
+            cost += group.num_frame_bytes
+            child, group = group, group.parent
+        return cost
+
+    def retain(self) -> None:
+        """Retain the segment and the groups around it."""
+        self.is_retained = True
+        group = self.parent
+        while group is not None and not group.is_retained:
+            group.is_retained = True
+            group = group.parent
+
+    def rendered(self) -> str:
+        """Return the text."""
+        return self.text
+
+
+class SegmentGroup:
+    """Segments under one opening and closing, such as a fence, a class or a section; it stays while any of them does.
+
+    Gaps in prose are marked by MARK, with the space that ended the gap.
+    """
+
+    __slots__ = ("children", "closing", "is_retained", "num_frame_bytes", "opening", "parent", "place")
+
+    def __init__(self, children: Sequence[SegmentNode], opening: str = "", closing: str = "") -> None:
+        self.children = children
+        self.opening = opening
+        self.closing = closing
+        self.num_frame_bytes = num_bytes_of(opening) + num_bytes_of(closing)
+        self.is_retained = False
+        self.parent: SegmentGroup | None = None
+        self.place = 0
+        for place, child in enumerate(children):
+            child.parent, child.place = self, place
+
+    @property
+    def mark_bytes(self) -> int:
+        """Bytes of one mark of a gap."""
+        return _MARK_BYTES
+
+    def gap_change(self, child: SegmentNode) -> int:
+        """Return the bytes by which marks grow when the dropped child is retained; negative where a gap closes."""
+        children, place = self.children, child.place
+        num_gaps = -1
+        if place > 0 and not children[place - 1].is_retained:
+            num_gaps += 1
+        if place + 1 < len(children) and not children[place + 1].is_retained:
+            num_gaps += 1
+        # A group that is about to open had no gap of its own before.
+        return (num_gaps if self.is_retained else num_gaps + 1) * self.mark_bytes
+
+    def mark(self, dropped: Sequence[SegmentNode]) -> str:
+        """Return the mark of a gap."""
+        last: SegmentNode = dropped[-1]
+        while isinstance(last, SegmentGroup) and last.children and not last.closing:
+            last = last.children[-1]
+        text = last.closing if isinstance(last, SegmentGroup) else last.text
+        return MARK + (text[len(text.rstrip()) :] or " ")
+
+    def rendered(self) -> str:
+        """Return the retained segments in order, with gaps marked."""
+        pieces, dropped = [self.opening], list[SegmentNode]()
+        for child in self.children:
+            if not child.is_retained:
+                dropped.append(child)
+                continue
+            if dropped:
+                pieces.append(self.mark(dropped))
+                dropped = []
+            pieces.append(child.rendered())
+        if dropped:
+            pieces.append(self.mark(dropped))
+        return "".join([*pieces, self.closing])
+
+    def segments(self) -> Iterator[TextSegment]:
+        """Yield the segments below this group, in the order of the text."""
+        for child in self.children:
+            if isinstance(child, SegmentGroup):
+                yield from child.segments()
+            else:
+                yield child
+
+
+SegmentNode: TypeAlias = TextSegment | SegmentGroup
+
+
+class LineGroup(SegmentGroup):
+    """Lines of a format with a syntax, such as code or a table; a gap is marked by a line that the syntax allows."""
+
+    __slots__ = ("mark_line",)
+
+    def __init__(
+        self, children: Sequence[SegmentNode], *, mark_line: str, opening: str = "", closing: str = ""
+    ) -> None:
+        """Create a group; `mark_line` marks a gap, and is empty where no line may be added."""
+        super().__init__(children, opening, closing)
+        self.mark_line = mark_line
+
+    @property
+    def mark_bytes(self) -> int:
+        """Bytes of one mark of a gap."""
+        return num_bytes_of(self.mark_line)
+
+    def mark(self, dropped: Sequence[SegmentNode]) -> str:
+        """Return the line that marks a gap."""
+        return self.mark_line
+
+
+def all_retained(nodes: Sequence[SegmentNode]) -> bool:
+    """Return whether nothing below these nodes is dropped."""
+    return all(
+        node.is_retained and (not isinstance(node, SegmentGroup) or all_retained(node.children)) for node in nodes
+    )

@@ -1,0 +1,45 @@
+"""Questions and instructions are known in many languages, and ordinary statements are neither."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.trimming.relevance.instructions import instructs, is_question
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        *("Summarize the following text.", "Please be brief.", "Do not mention prices.", "You must answer in French."),
+        *("- List three reasons.", "Fasse den Text zusammen.", "Bitte antworte kurz.", "Résumez le texte suivant."),
+        *("Veuillez répondre en anglais.", "Resume el siguiente texto.", "Por favor, sé breve.", "Riassumi il testo."),
+        *(
+            "Переведи текст на английский.",
+            "请总结以下内容。",
+            "次の文章を要約してください。",
+            "다음 글을 요약해 주세요.",
+        ),
+        *("لخص النص التالي.", "कृपया संक्षेप में लिखिए।", "กรุณาสรุปข้อความนี้", "Lütfen kısa yaz.", "Hãy tóm tắt văn bản."),
+    ],
+)
+def test_instructions(sentence: str) -> None:
+    assert instructs(sentence)
+
+
+@pytest.mark.parametrize(
+    "sentence", ["Is that clear?", "是吗？", "هل هذا واضح؟", "¿Está claro?", "これは何ですか。", "Είναι σαφές;"]
+)
+def test_questions(sentence: str) -> None:
+    assert is_question(sentence)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        *("The pump weighs 3 kg.", "We listened to the report.", "Notes were taken.", "Das Haus ist rot."),
+        *("水泵重三公斤。", "Я был там вчера.", "The list is long."),
+    ],
+)
+def test_statements(sentence: str) -> None:
+    assert not instructs(sentence)
+    assert not is_question(sentence)

@@ -1,0 +1,219 @@
+"""A text as a tree: whole it is the text, and whatever part of it stays is still valid JSON, code, diff or table."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import random
+from types import ModuleType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.trimming.structure.blocks import blocks_of
+from gateway.trimming.structure.layout import layout_of
+
+SHARES = (0.1, 0.4, 0.8)
+
+
+def whole(text: str) -> str:
+    layout = layout_of(text)
+    for segment in layout.segments():
+        segment.retain()
+    return layout.rendered()
+
+
+def part(text: str, share: float, seed: int = 1) -> str:
+    layout, rng = layout_of(text), random.Random(seed)
+    segments = [*layout.segments()]
+    for segment in segments:
+        if rng.random() < share:
+            segment.retain()
+    segments[-1].retain()
+    return layout.rendered()
+
+
+TEXTS = st.text(alphabet="ab1 .,:;!?\n\t\"'`~{}[]()#|-+@/\\=é。？", max_size=300)
+
+
+@settings(deadline=None)
+@given(TEXTS)
+def test_no_character_is_lost(text: str) -> None:
+    assert whole(text) == text
+    assert "".join(block.text for block in blocks_of(text)) == text
+
+
+@settings(deadline=None)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=60),
+        lambda inner: st.lists(inner, max_size=8) | st.dictionaries(st.text(max_size=8), inner, max_size=8),
+        max_leaves=60,
+    ),
+    st.sampled_from([None, 1, 4]),
+    st.sampled_from(SHARES),
+)
+def test_json_stays_json(value: object, indent: int | None, share: float) -> None:
+    document = json.dumps({"value": value, "long": "One. Two! " * 200, "rows": [[1, "a"]] * 60}, indent=indent)
+    assert json.loads(whole(document)) == json.loads(document)
+    json.loads(part(document, share))
+    fenced = part(f"Look:\n```json\n{document}\n```\nWhat?", share)
+    if "```json" in fenced:
+        json.loads(fenced.split("```json\n")[1].split("```")[0])
+
+
+def test_a_json_value_goes_whole_and_a_marker_counts_what_is_left_out() -> None:
+    document = json.dumps({"rows": [{"id": number, "text": "x" * 100} for number in range(9)], "end": 1})
+    layout = layout_of(document)
+    next(segment for segment in layout.segments() if '"id": 4' in segment.text).retain()
+    found = json.loads(layout.rendered())
+    assert found == {"rows": ["[… 4 left out]", {"id": 4, "text": "x" * 100}, "[… 4 left out]"], "[…]": "1 left out"}
+
+
+MODULES: tuple[ModuleType, ...] = (json, inspect, random, ast)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+@pytest.mark.parametrize("share", SHARES)
+def test_python_stays_python(module: ModuleType, share: float) -> None:
+    source = inspect.getsource(module)
+    assert [block.kind for block in blocks_of(source)] == ["code"], "it needs no fence"
+    for seed in range(3):
+        ast.parse(part(source, share, seed))
+
+
+GO = """package main
+
+import (
+\t"fmt"
+\t"os"
+)
+
+// Greet says hello.
+func Greet(name string) string {
+\tif name == "" {
+\t\treturn "nobody {"
+\t}
+\treturn fmt.Sprintf("hello %s", name)
+}
+
+type Point struct {
+\tX int
+\tY int
+}
+
+func main() {
+\tfmt.Println(Greet(os.Args[1]))
+}
+"""
+JAVASCRIPT = """const fs = require('fs');
+
+class Shop {
+  constructor(name) {
+    this.name = name; // a "name" {
+    this.items = [];
+  }
+
+  add(item) {
+    if (item) {
+      this.items.push(item);
+    } else {
+      throw new Error(`no item } for ${this.name}`);
+    }
+  }
+
+  total() {
+    return this.items
+      .map((item) => item.price)
+      .reduce((sum, price) => sum + price, 0);
+  }
+
+  describe() {
+    const pattern = /[{"]+/g;
+    return this.name.replace(pattern, '') + ' sells ' + this.items.length + ' things, and has done so for years';
+  }
+
+  save(path) {
+    fs.writeFileSync(path, JSON.stringify({ name: this.name, items: this.items, saved: Date.now() }));
+  }
+}
+
+module.exports = Shop;
+"""
+
+
+@pytest.mark.parametrize("source", [GO, JAVASCRIPT], ids=["Go", "JavaScript"])
+@pytest.mark.parametrize("share", SHARES)
+def test_code_in_braces_keeps_whole_bodies(source: str, share: float) -> None:
+    text = f"Here is the file:\n\n{source}\nWhat does it do?"
+    assert "code" in [block.kind for block in blocks_of(text)]
+    for seed in range(10):
+        rest = part(text, share, seed).replace('"nobody {"', "").replace('// a "name" {', "").replace('/[{"]+/g', "")
+        rest = rest.replace("no item } for", "")
+        assert rest.count("{") == rest.count("}")
+        assert rest.count("(") == rest.count(")")
+        for header in ("func Greet(name string) string {", "  total() {"):
+            if header in rest:
+                assert ('return fmt.Sprintf("hello %s", name)' if "Greet" in header else ".reduce(") in rest
+
+
+def test_the_package_clause_and_a_class_around_a_method_stay_with_it() -> None:
+    layout = layout_of(GO)
+    next(segment for segment in layout.segments() if "func main" in segment.text).retain()
+    assert layout.rendered().startswith("package main\n")
+    layout = layout_of(JAVASCRIPT)
+    next(segment for segment in layout.segments() if "total()" in segment.text).retain()
+    rest = layout.rendered()
+    assert rest.startswith("const fs = require('fs');\n\nclass Shop {\n  // […]\n  total() {")
+    assert rest.endswith("  // […]\n}\n\n// […]\n")
+
+
+def test_a_table_keeps_its_head_and_marks_gaps_by_a_row() -> None:
+    table = "| name | age |\n|---|---|\n" + "".join(f"| n{number} | {number} |\n" for number in range(9))
+    layout = layout_of(f"See:\n\n{table}\nWhat?")
+    next(segment for segment in layout.segments() if "n4" in segment.text).retain()
+    assert "| name | age |\n|---|---|\n| […] |\n| n4 | 4 |\n| […] |\n" in layout.rendered()
+
+
+def test_json_lines_stay_json_lines() -> None:
+    lines = "".join(f'{{"id": {number}, "name": "n{number}"}}\n' for number in range(9))
+    rest = part(lines, 0.3)
+    assert all(json.loads(line) for line in rest.splitlines())
+    assert '["[…]"]' in rest
+
+
+def test_a_diff_keeps_whole_hunks_below_the_header_of_their_file() -> None:
+    hunks = "".join(f"@@ -{n},2 +{n},2 @@ def f{n}\n-old {n}\n+new {n}\n same {n}\n" for n in (1, 20, 40))
+    diff = f"diff --git a/x.py b/x.py\nindex 123456..abcdef 100644\n--- a/x.py\n+++ b/x.py\n{hunks}"
+    layout = layout_of(f"Review:\n\n{diff}")
+    next(segment for segment in layout.segments() if "new 20" in segment.text).retain()
+    rest = layout.rendered()
+    assert "--- a/x.py\n+++ b/x.py\n@@ -20,2 +20,2 @@ […] def f20\n-old 20\n+new 20\n same 20\n" in rest
+    assert "new 40" not in rest
+
+
+def test_a_heading_stays_with_what_stands_below_it() -> None:
+    layout = layout_of("# First\n\nOne. Two.\n\n# Second\n\nThree. Four.\n")
+    next(segment for segment in layout.segments() if "Four" in segment.text).retain()
+    assert layout.rendered() == "[…]\n\n# Second\n\n[…] Four.\n"
+
+
+def test_a_speaker_stays_with_what_was_said() -> None:
+    layout = layout_of("Anna: One is here. Two is there. Three is gone.\nBoris: Four is new. Five is old.\n")
+    next(segment for segment in layout.segments() if "Two" in segment.text).retain()
+    assert layout.rendered() == "Anna: […] Two is there. […]\n[…]\n"
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "Let us meet at noon; then we go.\nIf it rains, we stay:\nfor a while, with tea.\n",
+        "- one item\n- another item (small)\n- a third one; the last\n",
+        "# Title\n\nSome words here.\n\n## Part\n\nMore words here.\n",
+        "Anna: import the data, please\nBoris: return it then\nCarla: while you wait, class is over\n",
+    ],
+)
+def test_prose_is_no_code(prose: str) -> None:
+    assert [block.kind for block in blocks_of(prose)] == ["prose"]
