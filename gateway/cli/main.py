@@ -15,6 +15,7 @@ from pathlib import Path
 
 from gateway.cli import access_commands, commands, observe, policy_commands, policy_file_commands
 from gateway.cli.admin_client import add_connection
+from gateway.cli.outcomes.outcomes_command import add_outcomes
 from gateway.cli.parsing.command_parser import EXIT_USAGE, CommandListFormatter, CommandParser, command_group
 from gateway.util.version import version
 
@@ -135,6 +136,7 @@ def _add_policy(commands_of: argparse._SubParsersAction[CommandParser]) -> None:
     schema.add_argument("--json", action="store_true", help="it always is")
     schema.set_defaults(command=policy_file_commands.policy_schema)
     policy_commands.add_policy_life(actions)
+    add_outcomes(actions)
     _add_train(actions)
 
 

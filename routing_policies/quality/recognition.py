@@ -1,4 +1,4 @@
-"""KindRecognizer: names the kind of work of a prompt, if the prompt is typical of a kind that the training contained."""
+"""KindRecognizer: names the kind of work of a prompt that is typical of a kind in the training."""
 
 from __future__ import annotations
 

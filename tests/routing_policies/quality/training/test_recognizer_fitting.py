@@ -8,8 +8,8 @@ import numpy as np
 
 from routing_policies.quality.features import features_of
 from routing_policies.quality.prompt import Prompt
-from routing_policies.quality.training.pair_trainer import PairTrainer
 from routing_policies.quality.training.outcome import PairOutcome, outcome_of
+from routing_policies.quality.training.pair_trainer import PairTrainer
 from routing_policies.quality.training.recognizer_fitting import TYPICAL_RATIO, fitted_recognizer
 
 TOPICS = {"metals": "iron copper zinc", "birds": "heron wren finch", "law": "court appeal statute"}
@@ -17,7 +17,7 @@ NUM = 80
 
 
 def _texts(rng: random.Random) -> list[tuple[str, str]]:
-    fill = "about near with under small large early late".split()
+    fill = ["about", "near", "with", "under", "small", "large", "early", "late"]
     return [
         (kind, " ".join([*rng.sample(words.split(), 2), *rng.sample(fill, 4)]) + "?")
         for kind, words in TOPICS.items()
@@ -55,7 +55,8 @@ def test_a_kind_that_is_told_to_be_new_is_ordered_by_length() -> None:
         outcomes.append(outcome_of(Prompt(text, num_chars=len(text)), float(rng.random() < chance), 1.0, category=kind))
     model = PairTrainer(outcomes).fit(weak="s", strong="l", trained_on="test")
     assert model.general is not None
-    assert model.calibration_error is not None and model.calibration_error < 0.1
+    assert model.calibration_error is not None
+    assert model.calibration_error < 0.1
     short, long = (
         features_of(Prompt(text, num_chars=len(text)))
         for text in ("iron copper about near?", "iron copper about near " * 9 + "?")
