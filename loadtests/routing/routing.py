@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from gateway.cli.quality_training import Line, read_lines
+from gateway.cli.outcomes.quality_training import Line, read_lines
 from gateway.routing.quality_files import bundled_models
 from loadtests.harness.card import Card, Value
 from loadtests.routing import routing_public as public

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from gateway.cli.quality_training import MIN_PROMPTS, Line, TrainingError, embedded, read_lines, texts_of
+from gateway.cli.outcomes.quality_training import MIN_PROMPTS, Line, TrainingError, embedded, read_lines, texts_of
 from loadtests.harness.card import Value
 from loadtests.routing.routing_curve import Floats, Scores
 from loadtests.routing.routing_public import DataSet, Rows, categories_left_out, needs

@@ -18,4 +18,4 @@ class GeneralHead(msgspec.Struct, frozen=True, kw_only=True):
 
     def log_odds(self, features: Features) -> float:
         """Return the log odds that the weaker model's answer is as good as the stronger one's."""
-        return self.bias + sum(map(mul, self.weights, features.numbers))
+        return self.bias + float(sum(map(mul, self.weights, features.numbers)))

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.cli.outcomes.answer_check import score_of
-from gateway.cli.outcomes.answer_judge import JUDGE_TOKENS, AnswerJudge
+from gateway.cli.outcomes.answer_comparer import VERDICT_TOKENS, AnswerComparer
 from gateway.cli.outcomes.model_server import ModelAnswer, ModelServer
 from gateway.cli.outcomes.prompt_file import ComparedPrompt, OutcomeFile, OutcomesError
 
@@ -17,13 +17,13 @@ MAX_FAILURES: Final = 10
 """Number of prompts that fail one after the other at which gathering ends."""
 _CHARS_PER_TOKEN: Final = 4
 _MESSAGE_TOKENS: Final = 8
-_JUDGE_PROMPT_TOKENS: Final = 120
+_INSTRUCTION_TOKENS: Final = 120
 
-Scorer = AnswerJudge | str
-"""A judge, or the name of a check."""
+Scorer = AnswerComparer | str
+"""A comparer of answers, or the name of a check."""
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class ModelComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Two models, and how their answers are scored."""
 
     small: ModelServer
@@ -52,15 +52,15 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     """True if the small model's server stated log probabilities."""
 
 
-def estimated(comparison: Comparison, prompts: Sequence[ComparedPrompt]) -> CostEstimate:
+def estimated(comparison: ModelComparison, prompts: Sequence[ComparedPrompt]) -> CostEstimate:
     """Return what the prompts cost if every answer is as long as allowed."""
     tokens = sum(one.num_chars // _CHARS_PER_TOKEN + _MESSAGE_TOKENS * len(one.conversation) for one in prompts)
     num = len(prompts)
     uses = dict.fromkeys(("small", "large"), (num, tokens, num * comparison.max_tokens))
     servers = {"small": comparison.small, "large": comparison.large}
-    if isinstance(comparison.scorer, AnswerJudge):
-        shown = tokens + num * (2 * comparison.max_tokens + _JUDGE_PROMPT_TOKENS)
-        uses["judge"] = (2 * num, 2 * shown, 2 * num * JUDGE_TOKENS)
+    if isinstance(comparison.scorer, AnswerComparer):
+        shown = tokens + num * (2 * comparison.max_tokens + _INSTRUCTION_TOKENS)
+        uses["judge"] = (2 * num, 2 * shown, 2 * num * VERDICT_TOKENS)
         servers["judge"] = comparison.scorer.server
     costs = {
         role: None
@@ -77,7 +77,7 @@ def estimated(comparison: Comparison, prompts: Sequence[ComparedPrompt]) -> Cost
 
 
 async def gather_outcomes(
-    comparison: Comparison,
+    comparison: ModelComparison,
     prompts: Sequence[ComparedPrompt],
     file: OutcomeFile,
     *,
@@ -105,7 +105,7 @@ class _Run:
 
     def __init__(
         self,
-        comparison: Comparison,
+        comparison: ModelComparison,
         prompts: Iterator[ComparedPrompt],
         file: OutcomeFile,
         on_progress: Callable[[int], None],
@@ -150,7 +150,7 @@ class _Run:
         comparison = self._comparison
         servers = comparison.small, comparison.large
         small, large = await _both(comparison, one)
-        if isinstance(comparison.scorer, AnswerJudge):
+        if isinstance(comparison.scorer, AnswerComparer):
             scores = await comparison.scorer.scores(one, small.text, large.text)
         else:
             scores = score_of(comparison.scorer, small.text, one), score_of(comparison.scorer, large.text, one)
@@ -168,7 +168,7 @@ class _Run:
         return line
 
 
-async def _both(comparison: Comparison, one: ComparedPrompt) -> tuple[ModelAnswer, ModelAnswer]:
+async def _both(comparison: ModelComparison, one: ComparedPrompt) -> tuple[ModelAnswer, ModelAnswer]:
     small, large = await asyncio.gather(
         comparison.small.answer(one.conversation, max_tokens=comparison.max_tokens, wants_odds=True),
         comparison.large.answer(one.conversation, max_tokens=comparison.max_tokens),

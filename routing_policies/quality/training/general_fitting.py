@@ -1,6 +1,6 @@
 """Fit of what holds within every kind of work: differences between kinds are removed before the fit.
 
-On prompts of a kind that was left out, models of the whole training order prompts no better than chance: they know
+On prompts of a kind that was left out, models of the whole training order prompts as at random: they know
 averages of topics (LLMRouterBench, 2026). What remains inside the kinds carries over, and the length most of all.
 """
 

@@ -117,7 +117,9 @@ class PairTrainer:
             guard=fitted_guard(self._features, self._folds),
             general=general,
             recognizer=recognizer,
-            calibration_error=round(calibration_error(probabilities_of(self._told(blend, correction)), self._good), 4),
+            calibration_error=round(
+                calibration_error(probabilities_of(self._given_kinds(blend, correction)), self._good), 4
+            ),
             openings=self._openings(),
             checkpoints=self._checkpoints(text.unseen),
         )
@@ -199,11 +201,11 @@ class PairTrainer:
             scale=_SCALE_WEIGHT * scale, offsets=dict(zip(map(str, names), offsets, strict=True))
         )
         named = kinds != ""
-        ratio, bias = calibrated(self._told(blend, corrected)[named], self._good[named], self._weights[named])
+        ratio, bias = calibrated(self._given_kinds(blend, corrected)[named], self._good[named], self._weights[named])
         found = {name: round(ratio * offset + bias, 4) for name, offset in corrected.offsets.items()}
         return KindCorrection(scale=round(ratio * corrected.scale, 4), offsets=found)
 
-    def _told(self, blend: Stacked, correction: KindCorrection) -> Floats:
+    def _given_kinds(self, blend: Stacked, correction: KindCorrection) -> Floats:
         """Return the log odds of held-out prompts whose kinds of work are named, [n]."""
         pairs = zip(blend.unseen.tolist(), self._kind_names.tolist(), strict=True)
         return np.array([correction.corrected(log_odds, kind) for log_odds, kind in pairs])

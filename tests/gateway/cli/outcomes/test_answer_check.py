@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.cli.main import CHECK_NAMES
 from gateway.cli.outcomes.answer_check import CHECKS, require_answers, score_of
-from gateway.cli.outcomes.outcomes_command import CHECK_NAMES
 from gateway.cli.outcomes.prompt_file import ComparedPrompt, OutcomesError
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.cli.outcomes.answer_judge import AnswerJudge
-from gateway.cli.outcomes.gathering import MAX_FAILURES, Comparison, estimated, gather_outcomes
+from gateway.cli.outcomes.answer_comparer import AnswerComparer
+from gateway.cli.outcomes.gathering import MAX_FAILURES, ModelComparison, estimated, gather_outcomes
 from gateway.cli.outcomes.model_server import Prices
 from gateway.cli.outcomes.prompt_file import ComparedPrompt, OutcomeFile, OutcomesError
-from gateway.cli.quality_training import read_lines
+from gateway.cli.outcomes.quality_training import read_lines
 from routing_policies.quality.confidence import TokenOdds
 from tests.gateway.cli.outcomes.servers import completion, model_server
 
@@ -24,10 +24,10 @@ def _echo(body: dict[str, Any]) -> httpx.Response:
     return completion(body["messages"][-1]["content"], [-0.25] if body.get("logprobs") else [])
 
 
-def comparison(**kwargs: Any) -> Comparison:
+def comparison(**kwargs: Any) -> ModelComparison:
     small, _ = model_server(kwargs.pop("small", _echo), name="s", prices=Prices(1.0, 2.0))
     large, _ = model_server(kwargs.pop("large", lambda _: completion("no idea")), name="l")
-    return Comparison(**{"small": small, "large": large, "scorer": "number", "max_tokens": 10, **kwargs})
+    return ModelComparison(**{"small": small, "large": large, "scorer": "number", "max_tokens": 10, **kwargs})
 
 
 async def test_lines_are_what_the_training_reads(tmp_path: Path) -> None:
@@ -94,9 +94,9 @@ async def test_when_everything_fails_it_ends_soon(tmp_path: Path) -> None:
     assert sent <= MAX_FAILURES + 1
 
 
-def test_the_estimate_counts_every_answer_in_full_and_the_judge_in_both_orders() -> None:
-    judge, _ = model_server(lambda _: completion("TIE"), name="j")
-    found = estimated(comparison(scorer=AnswerJudge(judge)), PROMPTS)
+def test_the_estimate_counts_every_answer_in_full_and_the_third_model_in_both_orders() -> None:
+    third, _ = model_server(lambda _: completion("TIE"), name="j")
+    found = estimated(comparison(scorer=AnswerComparer(third)), PROMPTS)
     assert found.num_requests == {"small": 20, "large": 20, "judge": 40}
     assert found.num_completion_tokens["small"] == 200
     assert found.num_prompt_tokens["judge"] > 2 * (found.num_prompt_tokens["small"] + 400)

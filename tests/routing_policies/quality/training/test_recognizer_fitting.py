@@ -47,12 +47,12 @@ def test_two_kinds_or_rare_ones_are_not_recognized() -> None:
     assert fitted_recognizer(features, kinds, np.ones(len(kinds)), np.zeros(len(kinds)), seed=1) is None
 
 
-def test_a_kind_that_is_told_to_be_new_is_ordered_by_length() -> None:
+def test_a_kind_that_is_named_as_new_is_ordered_by_length() -> None:
     rng = random.Random(1)
     outcomes: list[PairOutcome] = []
     for kind, text in _texts(rng):
-        chance = {"metals": 0.9, "birds": 0.7, "law": 0.5}[kind]
-        outcomes.append(outcome_of(Prompt(text, num_chars=len(text)), float(rng.random() < chance), 1.0, category=kind))
+        ratio = {"metals": 0.9, "birds": 0.7, "law": 0.5}[kind]
+        outcomes.append(outcome_of(Prompt(text, num_chars=len(text)), float(rng.random() < ratio), 1.0, category=kind))
     model = PairTrainer(outcomes).fit(weak="s", strong="l", trained_on="test")
     assert model.general is not None
     assert model.calibration_error is not None

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.cli.commands import CommandError, UsageError
 from gateway.cli.outcomes.model_server import Prices
-from gateway.cli.outcomes.places import model_places
+from gateway.cli.outcomes_command import model_places
 
 
 def flags(tmp_path: Path, **given: Any) -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""AnswerJudge: a model that compares two answers, once in each order, so that its preference for a place cancels."""
+"""AnswerComparer: a model that compares two answers, once in each order, so that its preference for a place cancels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from gateway.cli.outcomes.model_server import ModelServer
 from gateway.cli.outcomes.prompt_file import ComparedPrompt, OutcomesError
 
-JUDGE_TOKENS: Final = 512
+VERDICT_TOKENS: Final = 512
 """Most tokens of a verdict: a word, after a reasoning model's thoughts."""
 MAX_TEXT_CHARS: Final = 12_000
 _VERDICT: Final = re.compile(r"\b(A|B|TIE)\b")
@@ -18,8 +18,8 @@ length, style and order. Reply with one word: A if answer A is clearly better, B
 both are equally good or equally bad."""
 
 
-class AnswerJudge:
-    """Judge of pairs of answers."""
+class AnswerComparer:
+    """Comparer of pairs of answers, by a third model."""
 
     def __init__(self, server: ModelServer) -> None:
         self.server = server
@@ -28,7 +28,7 @@ class AnswerJudge:
         """Return the scores of two answers: 1 for one that is as good as the other, 0 for the worse, 1/2 in doubt.
 
         Raises:
-            OutcomesError: The judge does not answer, or gives no verdict.
+            OutcomesError: The model does not answer, or states no verdict.
         """
         if small.split() == large.split():
             return 1.0, 1.0
@@ -48,7 +48,7 @@ class AnswerJudge:
             f"<answer B>\n{shown[2]}\n</answer B>\n\nOne word: A, B or TIE."
         )
         messages = [{"role": "system", "content": _INSTRUCTIONS}, {"role": "user", "content": content}]
-        answer = await self.server.answer(messages, max_tokens=JUDGE_TOKENS)
+        answer = await self.server.answer(messages, max_tokens=VERDICT_TOKENS)
         found = _VERDICT.findall(answer.text.upper() if len(answer.text) < 8 else answer.text)
         if not found:
             raise OutcomesError(f"the judge {self.server.name} gave no verdict: {answer.text[:80]!r}")
