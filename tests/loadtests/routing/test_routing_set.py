@@ -1,4 +1,4 @@
-"""Routers on one's own outcomes: which prompts are held out, what an interval contains, and files that are of no use."""
+"""Routers on one's own outcomes: held-out prompts, intervals by resampling, and files that are of no use."""
 
 from __future__ import annotations
 
