@@ -9,7 +9,13 @@ from routing_policies.policy.document import Deployment, Policy, Route
 from routing_policies.policy.nodes import Document
 from routing_policies.policy.problems import PathProblem, Problem
 from routing_policies.quality.cascade import default_mean_probability
-from routing_policies.quality.pairs import PairPredictor, pair_predictors_of, strongest_of, unknown_candidates
+from routing_policies.quality.pairs import (
+    PairPredictor,
+    pair_predictors_of,
+    served_select,
+    strongest_of,
+    unknown_candidates,
+)
 from routing_policies.quality.predictor import Predictors
 
 
@@ -26,22 +32,25 @@ def advice_on(policy: Policy, document: Document, predictors: Predictors) -> tup
 def _of_route(policy: Policy, route: Route, predictors: Predictors) -> Iterator[str]:
     candidates = route_candidates(policy, route)
     pair_predictors = pair_predictors_of(candidates, predictors)
+    is_cascade = served_select(route.select, candidates, pair_predictors).policy == "cascade"
     for weak in unknown_candidates(candidates, pair_predictors):
-        yield _unknown_pair(route, weak, strongest_of(candidates))
+        yield _unknown_pair(route, weak, strongest_of(candidates), is_cascade=is_cascade)
     if route.select.policy == "cascade":
         yield from _untaught(route, pair_predictors)
 
 
-def _unknown_pair(route: Route, weak: Deployment, strong: Deployment) -> str:
+def _unknown_pair(route: Route, weak: Deployment, strong: Deployment, *, is_cascade: bool) -> str:
     effect = (
         f"{weak.id} begins every answer, and {strong.id} takes over where {_default_rule(route)}"
-        if route.select.policy == "cascade"
-        else f"{strong.id} answers everything, because nothing shows that {weak.id} reaches min_quality"
+        if is_cascade
+        else f"{strong.model} answers in its place, because nothing shows that {weak.id} reaches min_quality"
     )
     return (
         f"warning: route {route.id}: nothing is known of {weak.model} beside {strong.model}. Until it is, {effect}. "
-        f"To learn it, add `shadow: {{id: {strong.id}}}` to the route's select, let requests come, then run: "
-        f"penstock policy train --from-gateway --weak {weak.model} --strong {strong.model} --out FILE"
+        f"To learn it from prompts of your own, run: penstock policy outcomes --small {weak.id} --large {strong.id} "
+        "--prompts FILE --judge MODEL --out outcomes.jsonl, then: penstock policy train --data outcomes.jsonl "
+        f"--weak {weak.model} --strong {strong.model} --out FILE. To learn it from requests, add "
+        f"`shadow: {{id: {strong.id}}}` to the route's select, and train with --from-gateway in place of --data"
     )
 
 

@@ -26,7 +26,13 @@ from routing_policies.policy.document import (
 from routing_policies.policy.nodes import Document
 from routing_policies.policy.problems import Path, PathProblem, Problem
 from routing_policies.profile import profile_of
-from routing_policies.quality.pairs import QualityPrediction, pair_predictors_of, predicted_quality, rated_candidates
+from routing_policies.quality.pairs import (
+    QualityPrediction,
+    pair_predictors_of,
+    predicted_quality,
+    rated_candidates,
+    served_select,
+)
 from routing_policies.quality.predictor import Predictor, Predictors
 from routing_policies.quality.prompt import Prompt
 from routing_policies.share import stable_key
@@ -78,7 +84,10 @@ def _failures(
         return
     if expect.route is not None and expect.route != route.id:
         yield _failure(test, path, "route", f"expected route {expect.route}, got {route.id}")
-    profile = profile_of(route.select)
+    candidates = route_candidates(policy, route)
+    select = served_select(route.select, candidates, pair_predictors_of(candidates, predictors))
+    route = route if select is route.select else msgspec.structs.replace(route, select=select)
+    profile = profile_of(select)
     verdict = _foretold(policy, route, test.request, predictors) if profile.reads_quality else None
     views = _views(_rated(policy, route, predictors), route, test, verdict)
     decision = profile.decide(views, _attempt(policy, route, test.request), random.Random(0))

@@ -52,6 +52,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "loadtests.routing.routing_compared": frozenset({"gateway", "routing_policies"}),
     "loadtests.routing.routing_in_place": frozenset({"gateway", "routing_policies"}),
     "loadtests.routing.routing_public": frozenset({"gateway", "routing_policies"}),
+    "loadtests.routing.routing_set": frozenset({"gateway", "routing_policies"}),
     # Tens of thousands of questions are requested each bound.
     "loadtests.cache.audited_stream": frozenset({"gateway", "routing_policies"}),
     "loadtests.cache.cache_quality": frozenset({"gateway"}),

@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.cli.admin_client import AdminClient, open_client
 from gateway.cli.commands import CommandError, settings
-from gateway.cli.quality_training import TrainingError
+from gateway.cli.outcomes.quality_training import TrainingError
 from gateway.config.checks import ConfigError
 from gateway.routing.quality_files import load_predictors
 from routing_policies.quality.hashing import WordHasher

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from gateway.cli import access_commands, commands, observe, policy_commands, policy_file_commands
 from gateway.cli.admin_client import add_connection
+from gateway.cli.parsing.arguments import count
 from gateway.cli.parsing.command_parser import EXIT_USAGE, CommandListFormatter, CommandParser, command_group
 from gateway.util.version import version
 
@@ -30,6 +31,7 @@ _MODEL = (
     "a folder, a GGUF file, org/name or org/name:file.gguf of the hub, a name of penstock models list, or "
     "the URL of a server that runs (URL#MODEL where it has several)"
 )
+CHECK_NAMES = ("exact", "contains", "regex", "number")
 _ALSO_SPELLED = {"help": "--help", "version": "--version"}
 
 
@@ -135,7 +137,42 @@ def _add_policy(commands_of: argparse._SubParsersAction[CommandParser]) -> None:
     schema.add_argument("--json", action="store_true", help="it always is")
     schema.set_defaults(command=policy_file_commands.policy_schema)
     policy_commands.add_policy_life(actions)
+    _add_outcomes(actions)
     _add_train(actions)
+
+
+def _add_outcomes(actions: argparse._SubParsersAction[CommandParser]) -> None:
+    """Add the command to those of policies."""
+    parser = actions.add_parser("outcomes", help="compare two models on prompts, for policy train and bench routing")
+    server = "a deployment of the gateway that runs, or the URL of a server (URL#MODEL where it has several)"
+    parser.add_argument("--prompts", type=Path, required=True, metavar="FILE", help="JSON lines: prompt or messages")
+    parser.add_argument("--small", required=True, metavar="MODEL", help=server)
+    parser.add_argument("--large", required=True, metavar="MODEL", help="the one it is compared with; the same")
+    scorer = parser.add_mutually_exclusive_group(required=True)
+    scorer.add_argument("--check", choices=CHECK_NAMES, help="compare answers with the `answer` of each line")
+    scorer.add_argument("--judge", metavar="MODEL", help="a model that compares both answers, in both orders; the same")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="outcomes; an earlier run goes on")
+    parser.add_argument("--max-tokens", type=count, default=512, metavar="N", help="of an answer (default %(default)s)")
+    parser.add_argument(
+        "--concurrency", type=count, default=4, metavar="N", help="prompts at once (default %(default)s)"
+    )
+    parser.add_argument("--limit", type=count, metavar="N", help="compare the first N prompts only")
+    parser.add_argument("--key-env", metavar="NAME", help="environment variable with the API key of the servers")
+    for role in ("small", "large", "judge"):
+        parser.add_argument(
+            f"--{role}-prices",
+            metavar="IN,OUT",
+            help="cost of a million prompt and completion tokens",
+        )
+    parser.add_argument("--yes", "-y", action="store_true", help="do not prompt for the estimate")
+    add_connection(parser)
+    parser.set_defaults(command=_policy_outcomes)
+
+
+def _policy_outcomes(options: argparse.Namespace) -> int:
+    from gateway.cli.outcomes_command import policy_outcomes
+
+    return policy_outcomes(options)
 
 
 def _add_train(actions: argparse._SubParsersAction[CommandParser]) -> None:

@@ -103,7 +103,7 @@ def policy_train(options: argparse.Namespace) -> int:
     import msgspec
 
     from gateway.cli.label_training import train_from_gateway
-    from gateway.cli.quality_training import TrainingError, report_of, train_from_files
+    from gateway.cli.outcomes.quality_training import TrainingError, report_of, train_from_files
 
     if options.data and not (options.weak and options.strong):
         raise UsageError("--data: needs --weak and --strong, the names that outcomes have in the files")

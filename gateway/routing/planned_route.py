@@ -27,7 +27,13 @@ from routing_policies.decision import Decision
 from routing_policies.policy.document import Cascade, Deployment, Route
 from routing_policies.profile import Profile, profile_of
 from routing_policies.quality.cascade import Inquiry
-from routing_policies.quality.pairs import pair_predictors_of, predicted_quality, rated_candidates, strongest_of
+from routing_policies.quality.pairs import (
+    pair_predictors_of,
+    predicted_quality,
+    rated_candidates,
+    served_select,
+    strongest_of,
+)
 from routing_policies.quality.predictor import Predictors
 from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
@@ -84,6 +90,13 @@ class PlannedRoute:
         rng: random.Random,
         adapter: str | None = None,
     ) -> None:
+        resolved = route.select.resolved()
+        members = [rules[item.id] for item in resolved] if profile_of(route.select).reads_quality else []
+        self.pair_predictors = pair_predictors_of(members, predictors)
+        """Predictors of quality from the prompt; empty where the choice does not depend on it."""
+        select = served_select(route.select, members, self.pair_predictors)
+        if select is not route.select:
+            route = msgspec.structs.replace(route, select=select)
         self.route = route
         self.adapter = adapter
         """Adapter that every candidate uses; None: the models alone."""
@@ -101,10 +114,6 @@ class PlannedRoute:
         """True if the last decision found every candidate ejected, and used them all the same."""
         self._clock = clock
         self.profile: Profile = profile_of(route.select)
-        is_by_quality = self.profile.reads_quality
-        members = [rules[item.id] for item in route.select.resolved()] if is_by_quality else []
-        self.pair_predictors = pair_predictors_of(members, predictors)
-        """Predictors of quality from the prompt; empty where the choice does not depend on it."""
         self.reads_prompt = bool(self.pair_predictors) or self.profile.reads_key
         """True if the choice depends on the prompt's content; otherwise `weighed` has nothing to add."""
         self._strongest = strongest_of(members).id if self.pair_predictors else None

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.cli.quality_training import Line, read_lines
+from gateway.cli.outcomes.quality_training import Line, read_lines
 from gateway.routing.quality_files import bundled_models
 from loadtests.clients.http_client import LoadConnection, request_bytes
 from loadtests.harness.card import Card, Value

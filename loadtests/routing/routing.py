@@ -3,7 +3,8 @@
 On the bundled pair's own tasks both models answer prompts in wordings that the shipped predictor never saw, and it, its
 cascade and fifty fixed preambles are measured by what came of it. With `--data` two public sets of outcomes are split
 at random and by leaving out one category at a time, and the predictor is compared with simple routers fitted on the
-same rows; then it learns in place on a mix of both. APGR is that of RouteLLM (2024): 0.5 is a random order."""
+same rows; then it learns in place on a mix of both. With `--set` the same routers are compared on outcomes of one's
+own. APGR is that of RouteLLM (2024): 0.5 is a random order."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from gateway.cli.quality_training import Line, read_lines
+from gateway.cli.outcomes.quality_training import Line, read_lines
 from gateway.routing.quality_files import bundled_models
 from loadtests.harness.card import Card, Value
 from loadtests.routing import routing_public as public
@@ -28,6 +29,7 @@ from loadtests.routing.routing_cascade import cascade_results, cases_of
 from loadtests.routing.routing_compared import embedded_decision_us, left_out, random_splits
 from loadtests.routing.routing_curve import Scores
 from loadtests.routing.routing_in_place import in_place_results
+from loadtests.routing.routing_set import set_results
 from routing_policies.quality.model import PairModel
 from routing_policies.quality.preamble import opening_of
 from routing_policies.quality.predictor import Predictor
@@ -46,6 +48,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--samples", type=int, default=40, help="prompts per task and difficulty (default %(default)s)")
     parser.add_argument("--seed", type=int, default=_SEED, help="of the prompts (default %(default)s)")
     parser.add_argument("--outcomes", type=Path, help="file of the pair's outcomes: used if it is there, else written")
+    parser.add_argument(
+        "--set",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="compare routers on these outcomes alone",
+    )
+    parser.add_argument("--weak", metavar="MODEL", help="with --set: the smaller model, where there are more than two")
+    parser.add_argument("--strong", metavar="MODEL", help="with --set: the one it is compared with")
     parser.add_argument("--data", type=Path, help="folder of evaluation data: evaluate its public outcomes too")
     parser.add_argument("--vectors", type=Path, help="folder that keeps the embeddings of --data between runs")
     parser.add_argument("--splits", type=int, default=5, help="random splits, streams in place (default %(default)s)")
@@ -61,6 +72,10 @@ async def run(options: argparse.Namespace) -> Card:
     notes: list[str] = []
     (model,) = (one for one in bundled_models() if (one.weak, one.strong) == (_SMALL, _LARGE))
     with tempfile.TemporaryDirectory() as folder:
+        if options.set:
+            pair = (options.weak, options.strong)
+            results = await asyncio.to_thread(set_results, options.set, pair, Path(folder) / "encoder", notes)
+            return _card(results, notes)
         if "bundled" in options.parts:
             path = options.outcomes or Path(folder) / "outcomes.jsonl"
             if not path.exists():
@@ -68,6 +83,10 @@ async def run(options: argparse.Namespace) -> Card:
             results |= _bundled(model, list(read_lines([path])), notes)
         if options.data is not None:
             results |= await asyncio.to_thread(_public, options, Path(folder), model, notes)
+    return _card(results, notes)
+
+
+def _card(results: dict[str, Value], notes: Sequence[str]) -> Card:
     return Card(bench="routing", arrivals="offline, one prompt after the other", results=results, notes=tuple(notes))
 
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.cli.quality_training import Line
+from gateway.cli.outcomes.quality_training import Line
 from loadtests.harness.card import Value
 from loadtests.routing.routing_curve import Scores
 from routing_policies.quality.cascade import GIVE_UP_RATIO, SURE_RATIO, Inquiry

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from gateway.cli.quality_training import embedded
+from gateway.cli.outcomes.quality_training import embedded
 from loadtests.routing.routing_curve import Floats, Scores
 from routing_policies.quality.features import Features, features_of
 from routing_policies.quality.model import PairModel

@@ -50,7 +50,12 @@ class WordHasher:
             return model
         guard = replace(model.guard, words=frozenset(map(self.word, model.guard.words)))
         embedded = None if model.embedded is None else self._head(model.embedded)
-        return replace(model, hashes_words=True, guard=guard, text=self._head(model.text), embedded=embedded)
+        recognizer = model.recognizer
+        if recognizer is not None:
+            words = {self.word(word): weights for word, weights in recognizer.words.items()}
+            recognizer = replace(recognizer, words=words)
+        heads = {"text": self._head(model.text), "embedded": embedded}
+        return replace(model, hashes_words=True, guard=guard, recognizer=recognizer, **heads)
 
     def _head(self, head: Head) -> Head:
         return replace(head, words={self.word(word): weight for word, weight in head.words.items()})

@@ -9,8 +9,10 @@ import msgspec
 from routing_policies.estimation.boosted_trees import logistic
 from routing_policies.quality.confidence import CascadeCheckpoint
 from routing_policies.quality.features import Features
+from routing_policies.quality.general import GeneralHead
 from routing_policies.quality.guard import NoveltyGuard
 from routing_policies.quality.head import Head
+from routing_policies.quality.recognition import KindRecognizer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,6 +66,12 @@ class PairModel(msgspec.Struct, frozen=True, kw_only=True):
     encoder: str = ""
     """Id of the encoder whose embedding `embedded` uses."""
     guard: NoveltyGuard
+    general: GeneralHead | None = None
+    """Head for prompts whose kind no route names; None where the other heads know more than averages of kinds."""
+    recognizer: KindRecognizer | None = None
+    """Recognizer of the training's kinds of work, whose averages it adds to the general head."""
+    calibration_error: float | None = None
+    """Mean distance of predicted from observed shares on held-out prompts; None where it was not measured."""
     hashes_words: bool = False
     """True if the words are hashes, so that the model takes hashed features; see `hashing`."""
     openings: tuple[str, ...] = ()
@@ -77,10 +85,18 @@ class PairModel(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             features: Features of the prompt; with hashes for words if `hashes_words`.
             vector: Embedding by `encoder`; without one, the features alone are used.
-            kind: Kind of work that the route names; one absent from the training changes nothing.
+            kind: Kind of work that the route names. Without one, or with one that the training lacked, the general
+                head predicts, where there is one.
         """
+        is_known = self.guard.is_known(features)
+        if self.general is not None and kind not in self.kinds.offsets:
+            return Prediction(self.general.log_odds(features) + self._shift(features, kind), is_known)
         if vector is None or self.embedded is None:
             log_odds = self.kinds.corrected(self.text.log_odds(features), kind)
         else:
             log_odds = self.embedded_kinds.corrected(self.embedded.log_odds(features, vector), kind)
-        return Prediction(log_odds, self.guard.is_known(features))
+        return Prediction(log_odds, is_known)
+
+    def _shift(self, features: Features, kind: str) -> float:
+        """Return what a recognized kind adds; nothing where the route names one, which the training lacked."""
+        return 0.0 if kind or self.recognizer is None else self.recognizer.shift(features, self.guard.words)

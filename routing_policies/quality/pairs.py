@@ -92,12 +92,27 @@ def rated_candidates(
 ) -> dict[str, Deployment]:
     """Return the candidates by id with the quality that a choice counts with.
 
-    With `quality_then_latency` an unknown candidate counts as not good enough, so the strongest one serves. A cascade
-    finds out from its first tokens.
+    With `quality_then_latency` an unknown one of several candidates counts as not good enough, so the strongest one
+    serves. Two candidates are a cascade, see `served_select`.
     """
     unknown = unknown_candidates(candidates, pair_predictors) if select.policy == "quality_then_latency" else ()
     rated = {one.id: msgspec.structs.replace(one, quality=0.0) for one in unknown}
     return {one.id: rated.get(one.id, one) for one in candidates}
+
+
+def served_select(select: Select, candidates: Sequence[Deployment], pair_predictors: Sequence[PairPredictor]) -> Select:
+    """Return the choice as it is served until something is known of a pair.
+
+    A choice by quality between two candidates is then a cascade: the first tokens of the weak one's answer decide. An
+    API other than OpenAI's states no log probabilities of them.
+    """
+    if select.policy != "quality_then_latency" or len(candidates) != 2:
+        return select
+    if not any(weak.dialect == "openai" for weak in unknown_candidates(candidates, pair_predictors)):
+        return select
+    strongest = strongest_of(candidates)
+    ordered = sorted(select.resolved(), key=lambda candidate: candidate.id == strongest.id)
+    return msgspec.structs.replace(select, policy="cascade", candidates=tuple(ordered), hedge=None)
 
 
 def predicted_quality(

@@ -2,7 +2,8 @@
 
 Attackers put a fixed text before their prompts to obtain the larger model. A beginning counts as such a text only if
 openings of the training follow it again and again. A text may itself begin as training's prompts do, and most prompts
-do. Such a beginning is removed only if many different openings, and hardly anything else, follow it.
+do. Such a beginning is removed only if different openings, and hardly anything else, follow it. Few texts are enough:
+until a preamble is known, it moves predictions.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Final, NamedTuple
 
 MAX_WORDS: Final = 32
 """Maximum number of words of a preamble; a longer one is outside the part of the text that features read."""
-MIN_QUESTIONS: Final = 6
-"""Minimum number of different questions with known openings that must have followed."""
-MIN_OPENINGS: Final = 10
-"""Minimum number of different known openings after a known beginning; "From this text, …" has fewer."""
+MIN_QUESTIONS: Final = 2
+"""Minimum number of different questions with known openings that must have followed an unfamiliar beginning."""
+MIN_OPENINGS: Final = 3
+"""Minimum number of different known openings that must have followed a known beginning."""
 MIN_SHARE: Final = 1 / 3
 """Minimum share of the texts with a known beginning in which a known opening must follow.
 

@@ -33,16 +33,32 @@ def advice(policy: str, predictors: Predictors, expected: str, quality: str = ""
     return [found.message for found in advice_on(loaded, document, predictors)]
 
 
-def test_a_cascade_of_an_unknown_pair_begins_with_the_small_model_and_states_its_rule() -> None:
-    (message,) = advice("cascade", Predictors(), "a")
+@pytest.mark.parametrize("policy", ["cascade", "quality_then_latency"])
+def test_either_policy_of_an_unknown_pair_begins_with_the_small_model_and_states_its_rule(policy: str) -> None:
+    (message,) = advice(policy, Predictors(), "a")
     assert "nothing is known of weak beside strong" in message
     assert "a begins every answer, and b takes over where the mean probability of its first tokens is below" in message
-    assert "penstock policy train --from-gateway --weak weak --strong strong" in message
+    assert "penstock policy outcomes --small a --large b" in message
+    assert "penstock policy train --data outcomes.jsonl --weak weak --strong strong" in message
 
 
-def test_a_choice_by_quality_of_an_unknown_pair_is_the_large_model() -> None:
-    (message,) = advice("quality_then_latency", Predictors(), "b")
-    assert "b answers everything" in message
+def test_a_small_model_whose_api_has_no_log_probabilities_waits_for_outcomes() -> None:
+    text = POLICY.format(policy="quality_then_latency", expected="b", quality=", dialect: anthropic")
+    loaded, document = load_document(text, source="p")
+    assert run_tests(loaded, document, Predictors()).failures == ()
+    (found,) = advice_on(loaded, document, Predictors())
+    assert "strong answers in its place" in found.message
+
+
+def test_an_unknown_third_candidate_gives_way_to_the_large_model() -> None:
+    text = POLICY.format(policy="quality_then_latency", expected="b", quality="").replace("[a, b]", "[a, b, c]")
+    text = text.replace(
+        "routes:", '  - {id: c, url: "http://c", model: strong, cost_per_mtok: {prompt: 6, completion: 6}}\nroutes:'
+    )
+    loaded, document = load_document(text, source="p")
+    assert run_tests(loaded, document, Predictors()).failures == ()
+    (found,) = advice_on(loaded, document, Predictors())
+    assert "strong answers in its place" in found.message
 
 
 @pytest.mark.parametrize("policy", ["cascade", "quality_then_latency"])

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression, Ridge
 
+from routing_policies.quality.training.calibration import calibrated, doubled_labels
+
 Floats = NDArray[np.float64]
 Fold = NDArray[np.bool_]
 """Mask of the rows that are held out together."""
 
-_DOUBT: Final = 1e-3
 _PULL: Final = 0.01
 """Penalty on the weights, as a share of the number of prompts."""
 
@@ -69,22 +70,8 @@ def linear_member(rows: Any, targets: Floats, weights: Floats, folds: Sequence[F
     return cross_fitted(fit, lambda model, out: np.asarray(model.decision_function(rows[out])), len(targets), folds)
 
 
-def doubled_labels(targets: Floats, weights: Floats) -> tuple[NDArray[np.bool_], Floats, NDArray[np.bool_]]:
-    """Return binary labels and weights for fractional targets, and the mask of the 2n rows to keep.
-
-    A row of target t becomes a positive row of weight t and a negative row of weight 1 - t. Rows of weight 0 are
-    dropped.
-    """
-    if targets.min() >= 1.0 or targets.max() <= 0.0:  # a fold may have prompts of one outcome only
-        targets = np.clip(targets, _DOUBT, 1.0 - _DOUBT)
-    sizes = np.concatenate((weights * targets, weights * np.maximum(1.0 - targets, 0.0)))
-    labels = np.repeat([True, False], len(targets))
-    used = sizes > 0.0
-    return labels[used], sizes[used], used
-
-
 def stacked(members: Sequence[Member], targets: Floats, weights: Floats) -> Stacked:
-    """Return the stacked members: weights are not negative, and predictions for held-out prompts are unbiased."""
+    """Return the stacked members: weights are not negative, and the log odds are calibrated on held-out prompts."""
     unseen_predictions = np.stack([member.unseen for member in members], axis=1)
     spread = np.maximum(unseen_predictions.std(axis=0), 1e-9)
     ridge = Ridge(alpha=_PULL * len(targets), positive=True).fit(
@@ -92,9 +79,5 @@ def stacked(members: Sequence[Member], targets: Floats, weights: Floats) -> Stac
     )
     shares = ridge.coef_ / spread
     mixed = unseen_predictions @ shares
-    labels, sizes, doubled = doubled_labels(targets, weights)
-    line = np.concatenate((mixed, mixed))[doubled, None]
-    platt = LogisticRegression(C=1e4).fit(line / max(float(mixed.std()), 1e-9), labels, sample_weight=sizes)
-    scale = max(float(platt.coef_[0, 0]), 0.0) / max(float(mixed.std()), 1e-9)
-    bias = float(platt.intercept_[0])
+    scale, bias = calibrated(mixed, np.clip(targets, 0.0, 1.0), weights)
     return Stacked(bias, scale * shares, bias + scale * mixed)

@@ -18,20 +18,29 @@ from routing_policies.estimation.boosted_trees import scaled_trees
 from routing_policies.estimation.tree_fitting import fit_trees, sums_of_trees
 from routing_policies.quality.confidence import CascadeCheckpoint, signs_of
 from routing_policies.quality.features import Features
+from routing_policies.quality.general import GeneralHead
 from routing_policies.quality.head import Head
 from routing_policies.quality.model import KindCorrection, PairModel
+from routing_policies.quality.recognition import KindRecognizer
+from routing_policies.quality.training.calibration import (
+    calibrated,
+    calibration_error,
+    doubled_labels,
+    probabilities_of,
+)
 from routing_policies.quality.training.feature_table import FeatureTable, Floats
+from routing_policies.quality.training.general_fitting import fitted_general
 from routing_policies.quality.training.guarding import fitted_guard
 from routing_policies.quality.training.members import (
     Fold,
     Member,
     Stacked,
     cross_fitted,
-    doubled_labels,
     linear_member,
     stacked,
 )
 from routing_policies.quality.training.outcome import PairOutcome
+from routing_policies.quality.training.recognizer_fitting import fitted_recognizer
 
 CHECKPOINTS: Final = (1, 2, 4, 8, 16, 24)
 NUM_FOLDS: Final = 4
@@ -56,6 +65,8 @@ _CATEGORY_PULL: Final = 10.0
 """Number of average prompts added to each category as a prior."""
 _OFFSET_PENALTY: Final = 4.0
 """Penalty on the offsets of kinds of work, which are expected to be about a half."""
+_CLEARLY_BETTER: Final = 0.88
+"""Largest squared error of heads beside the general head's at which they predict for unnamed kinds too."""
 _SCALE_WEIGHT: Final = 8.0
 """Factor on the log odds in the fit, which weakens the penalty on their scale."""
 _PENALTIES: Final = (4.0, 64.0)
@@ -77,7 +88,9 @@ class PairTrainer:
         self._features = [outcome.features for outcome in outcomes]
         self._targets = np.array([1.0 - outcome.lost for outcome in outcomes])
         """Target of each prompt; above 1 where the weaker model is the better one."""
+        self._good = np.clip(self._targets, 0.0, 1.0)
         self._weights = np.array([outcome.weight for outcome in outcomes])
+        self._kind_names = np.array([outcome.category for outcome in outcomes])
         self._table = FeatureTable(self._features)
         self._rows = self._table.rows(self._features)
         self._folds = self._wording_folds()
@@ -87,17 +100,26 @@ class PairTrainer:
         text_members = self._text_members()
         text = stacked(text_members, self._targets, self._weights)
         embedded = None if self._vectors is None else self._embedded(text_members, self._vectors)
+        kinds = self._kinds(text)
+        embedded_kinds = KindCorrection() if embedded is None else self._kinds(embedded[1])
+        blend, correction = (text, kinds) if embedded is None else (embedded[1], embedded_kinds)
+        general, recognizer = self._general(blend.unseen)
         return PairModel(
             weak=weak,
             strong=strong,
             trained_on=trained_on,
             num_prompts=len(self._outcomes),
             text=self._head(text_members, text),
-            kinds=self._kinds(text),
+            kinds=kinds,
             embedded=None if embedded is None else embedded[0],
-            embedded_kinds=KindCorrection() if embedded is None else self._kinds(embedded[1]),
+            embedded_kinds=embedded_kinds,
             encoder="" if embedded is None else encoder,
             guard=fitted_guard(self._features, self._folds),
+            general=general,
+            recognizer=recognizer,
+            calibration_error=round(
+                calibration_error(probabilities_of(self._given_kinds(blend, correction)), self._good), 4
+            ),
             openings=self._openings(),
             checkpoints=self._checkpoints(text.unseen),
         )
@@ -165,8 +187,8 @@ class PairTrainer:
         return self._table.head(bias, coefficients, vector=vector, trees=scaled_trees(trees, tree_weight))
 
     def _kinds(self, blend: Stacked) -> KindCorrection:
-        """Return the correction of the log odds for a known category; with few prompts it tends to 0."""
-        kinds = np.array([outcome.category for outcome in self._outcomes])
+        """Return the correction of the log odds for a known category, calibrated; with few prompts it tends to 0."""
+        kinds = self._kind_names
         names = np.unique(kinds[kinds != ""])
         if not len(names):
             return KindCorrection()
@@ -175,8 +197,36 @@ class PairTrainer:
         line = LogisticRegression(C=1.0 / _OFFSET_PENALTY, max_iter=300)
         line.fit(np.concatenate((rows, rows))[doubled], labels, sample_weight=sizes)
         scale, *offsets = (line.coef_[0] + [0.0, *[line.intercept_[0]] * len(names)]).tolist()
-        found = {str(name): round(offset, 4) for name, offset in zip(names, offsets, strict=True)}
-        return KindCorrection(scale=round(_SCALE_WEIGHT * scale, 4), offsets=found)
+        corrected = KindCorrection(
+            scale=_SCALE_WEIGHT * scale, offsets=dict(zip(map(str, names), offsets, strict=True))
+        )
+        named = kinds != ""
+        ratio, bias = calibrated(self._given_kinds(blend, corrected)[named], self._good[named], self._weights[named])
+        found = {name: round(ratio * offset + bias, 4) for name, offset in corrected.offsets.items()}
+        return KindCorrection(scale=round(ratio * corrected.scale, 4), offsets=found)
+
+    def _given_kinds(self, blend: Stacked, correction: KindCorrection) -> Floats:
+        """Return the log odds of held-out prompts whose kinds of work are named, [n]."""
+        pairs = zip(blend.unseen.tolist(), self._kind_names.tolist(), strict=True)
+        return np.array([correction.corrected(log_odds, kind) for log_odds, kind in pairs])
+
+    def _general(self, unseen: Floats) -> tuple[GeneralHead | None, KindRecognizer | None]:
+        """Return what predicts for unnamed kinds; nothing where the heads, with log odds `unseen`, are clearly better.
+
+        Heads that know averages of kinds and little more order prompts of other kinds worse than their length does.
+        """
+        kinds = self._kind_names
+        general = fitted_general(self._features, self._targets, self._weights, kinds)
+        log_odds = np.array([general.log_odds(features) for features in self._features])
+        found = fitted_recognizer(self._features, kinds, self._good, log_odds, seed=self._seed)
+        if found is None:
+            return None, None
+        recognizer, shifts = found
+        error, general_error = (self._squared_error(found) for found in (unseen, log_odds + shifts))
+        return (None, None) if error < _CLEARLY_BETTER * general_error else (general, recognizer)
+
+    def _squared_error(self, log_odds: Floats) -> float:
+        return float(np.average((self._good - probabilities_of(log_odds)) ** 2, weights=self._weights))
 
     def _openings(self) -> tuple[str, ...]:
         counts = Counter(outcome.opening for outcome in self._outcomes)
@@ -201,7 +251,7 @@ class PairTrainer:
             signs_of_row = signs_of(float(priors[row]), outcome.odds[:num_tokens], is_whole=is_whole)
             signs.append(Features(signs_of_row, set(), []))
         table = FeatureTable(signs, max_knots=_CHECKPOINT_KNOTS)
-        good = np.minimum(self._targets[with_odds], 1.0)
+        good = self._good[with_odds]
         member = linear_member(table.rows(signs), good, self._weights[with_odds], [], penalty=_PENALTIES[0])
         bias, found = float(member.whole.intercept_[0]), np.ravel(member.whole.coef_)
         return CascadeCheckpoint(num_tokens=num_tokens, head=table.head(bias, found))

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.cli.label_training import train_from_labels
 from gateway.cli.main import main
-from gateway.cli.quality_training import TrainingError
+from gateway.cli.outcomes.quality_training import TrainingError
 from tests.gateway.admin.handlers.test_policy import POLICY as POLICY_PATH
 from tests.gateway.admin.handlers.test_policy import in_force
 from tests.gateway.background.test_shadowing import POLICY

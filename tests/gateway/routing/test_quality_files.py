@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.cli.quality_training import train_from_files
+from gateway.cli.outcomes.quality_training import train_from_files
 from gateway.config.checks import ConfigError
 from gateway.routing.quality_files import load_predictors
 from routing_policies.quality.predictor import Predictor

@@ -6,8 +6,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from routing_policies.quality.general import GeneralHead
 from routing_policies.quality.guard import NoveltyGuard
 from routing_policies.quality.model import KindCorrection, PairModel, Prediction
+from tests.routing_policies.quality.recognizers import RECOGNIZER
 from tests.routing_policies.quality.test_head import features, head
 
 ANY = NoveltyGuard(words=frozenset({"add"}), max_unknown=0.5, lowest=(), highest=())
@@ -45,3 +47,14 @@ def test_the_probability_of_an_unknown_prompt_is_nothing_whatever_its_log_odds()
     assert Prediction(0.0, True).probability == 0.5
     assert Prediction(9.0, False).probability == 0.0
     assert PAIR.predict(features("strange")).probability == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "log_odds"),
+    [("add", "", 0.25 + 1.5), ("strange", "", 0.25), ("add", "new", 0.25), ("add", "sums", 2.5)],
+)
+def test_the_general_head_predicts_for_every_kind_that_is_not_named_as_known(
+    text: str, kind: str, log_odds: float
+) -> None:
+    cautious = msgspec.structs.replace(PAIR, general=GeneralHead(bias=0.25, weights=()), recognizer=RECOGNIZER)
+    assert cautious.predict(features(text), VECTOR if kind == "" else None, kind=kind).log_odds == log_odds

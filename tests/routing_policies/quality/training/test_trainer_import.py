@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.quality_training import TrainingError, train_from_files
+from gateway.cli.outcomes.quality_training import TrainingError, train_from_files
 from routing_policies.quality.training.learning import learned_of
 from routing_policies.quality.training.pair_trainer import PairTrainer
 from routing_policies.quality.training.trainer_import import TrainingUnavailable, import_trainer

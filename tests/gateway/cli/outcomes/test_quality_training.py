@@ -9,7 +9,7 @@ import pytest
 
 from gateway.chat.request import ChatRequestParser
 from gateway.cli.main import main
-from gateway.cli.quality_training import TrainingError, read_lines, train_from_files
+from gateway.cli.outcomes.quality_training import TrainingError, read_lines, train_from_files
 from gateway.routing.prompt_of import prompt_of
 from gateway.routing.quality_files import load_predictors
 from tests.gateway.test_quality_routing import EASY, write_data

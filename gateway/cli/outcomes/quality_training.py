@@ -116,6 +116,7 @@ def report_of(model: PairModel, size: int) -> dict[str, Any]:
         "num_prompts": model.num_prompts,
         "num_words": len(model.text.words),
         "uses_embedding": model.embedded is not None,
+        "calibration_error": model.calibration_error,
         "checkpoints": [checkpoint.num_tokens for checkpoint in model.checkpoints],
         "bytes": size,
     }

@@ -1,0 +1,127 @@
+"""ModelServer: one model behind a server of OpenAI's API, which answers conversations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+import httpx
+import msgspec
+
+from gateway.cli.outcomes.prompt_file import OutcomesError
+from gateway.forwarding.logprob_filter import odds_of
+from routing_policies.quality.confidence import TokenOdds
+
+FIRST_TOKENS: Final = 24
+"""Number of tokens of an answer whose odds are recorded: a cascade reads no more."""
+MAX_TRIES: Final = 4
+MAX_WAIT_S: Final = 30.0
+MAX_ERROR_CHARS: Final = 300
+_LATER: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
+_BAD_REQUEST: Final = frozenset({400, 422})
+_NO_CACHE: Final = {"cache-control": "no-store"}
+"""Header for a gateway: an answer from its cache is not what a model makes of a prompt."""
+
+Wait = Callable[[float], Awaitable[None]]
+
+
+class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of a model to one conversation."""
+
+    text: str
+    odds: tuple[TokenOdds, ...] = ()
+    """Odds of the first tokens; empty where the server states none."""
+    num_tokens: int = 0
+
+
+class Prices(msgspec.Struct, frozen=True):
+    """Cost of a million tokens."""
+
+    prompt: float
+    completion: float
+
+
+class ModelServer:
+    """Client of one model; requests that a busy server refuses are repeated a few times."""
+
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        *,
+        url: str,
+        name: str,
+        served_as: str = "",
+        prices: Prices | None = None,
+        wait: Wait = asyncio.sleep,
+    ) -> None:
+        """Create a client.
+
+        Args:
+            client: The connections, with the key in their headers.
+            url: Base URL, up to and including `/v1`.
+            name: Name of the model in outcomes, as a deployment's `model` has it.
+            served_as: Name that the server knows the model by, where it is another.
+            prices: Cost of its tokens; None where it is unknown.
+            wait: Function that lets seconds pass.
+        """
+        self._client = client
+        self._url = url
+        self.name = name
+        self.prices = prices
+        self._served_as = served_as or name
+        self._wait = wait
+        self.gives_odds = True
+        """False once the server refused a request for log probabilities."""
+
+    async def answer(
+        self, messages: Sequence[Mapping[str, Any]], *, max_tokens: int, wants_odds: bool = False
+    ) -> ModelAnswer:
+        """Return the answer to a conversation at temperature 0. Raises OutcomesError."""
+        body: dict[str, Any] = {
+            "model": self._served_as,
+            "messages": messages,
+            "max_tokens": max_tokens,
+            "temperature": 0,
+        }
+        if wants_odds and self.gives_odds:
+            reply = await self._post({**body, "logprobs": True, "top_logprobs": 2})
+            if reply.status_code not in _BAD_REQUEST:
+                return self._read(reply)
+            plain = await self._post(body)
+            self.gives_odds = plain.status_code != 200  # what is wrong with the request may be wrong in both
+            return self._read(plain)
+        return self._read(await self._post(body))
+
+    async def _post(self, body: dict[str, Any]) -> httpx.Response:
+        for number in range(1, MAX_TRIES + 1):
+            wait_s = float(2**number)
+            try:
+                reply = await self._client.post(f"{self._url}/chat/completions", json=body, headers=_NO_CACHE)
+            except httpx.HTTPError as error:
+                if number == MAX_TRIES:
+                    raise OutcomesError(f"{self.name} at {self._url}: {error or type(error).__name__}") from error
+            else:
+                if reply.status_code not in _LATER or number == MAX_TRIES:
+                    return reply
+                stated = reply.headers.get("retry-after", "")
+                wait_s = float(stated) if stated.isdigit() else wait_s
+            await self._wait(min(wait_s, MAX_WAIT_S))
+        raise AssertionError("the last try returns or raises")
+
+    def _read(self, reply: httpx.Response) -> ModelAnswer:
+        if reply.status_code != 200:
+            shown = " ".join(reply.text[:MAX_ERROR_CHARS].split())
+            raise OutcomesError(f"{self.name} at {self._url} answers {reply.status_code}: {shown}")
+        try:
+            found: dict[str, Any] = reply.json()
+            text = found["choices"][0]["message"].get("content") or ""
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise OutcomesError(f"{self.name} at {self._url}: the answer is no chat completion") from None
+        if not isinstance(text, str):
+            raise OutcomesError(f"{self.name} at {self._url}: the answer's content is no text")
+        odds, _ = odds_of(reply.content, FIRST_TOKENS)
+        usage = found.get("usage")
+        stated = usage.get("completion_tokens") if isinstance(usage, dict) else None
+        num_tokens = stated if isinstance(stated, int) else len(odds)
+        return ModelAnswer(text=text, odds=tuple(odds), num_tokens=num_tokens)

@@ -1,0 +1,142 @@
+"""Prompts to compare models on, and the file of their outcomes, which a later run goes on with."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import msgspec
+
+MAX_FILE_BYTES: Final = 1 << 30
+
+
+class OutcomesError(ValueError):
+    """Outcomes cannot be gathered; the message has the place, the cause and what to do."""
+
+
+class ComparedPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a file of prompts."""
+
+    prompt: str = ""
+    messages: tuple[dict[str, Any], ...] = ()
+    """Conversation in place of `prompt`."""
+    category: str = ""
+    answer: str | tuple[str, ...] = ()
+    """Right answers, for a check."""
+
+    @property
+    def conversation(self) -> tuple[dict[str, Any], ...]:
+        """Return the messages to send."""
+        return self.messages or ({"role": "user", "content": self.prompt},)
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """Return the right answers."""
+        return (self.answer,) if isinstance(self.answer, str) else self.answer
+
+    @property
+    def key(self) -> str:
+        """Return what names the prompt in the file of outcomes: a digest of its messages."""
+        return key_of_messages(self.conversation)
+
+    @property
+    def num_chars(self) -> int:
+        """Return the number of characters of the messages."""
+        return sum(len(text) for one in self.conversation if isinstance(text := one.get("content"), str))
+
+
+def key_of_messages(messages: tuple[dict[str, Any], ...]) -> str:
+    """Return the digest of a conversation."""
+    return sha256(msgspec.json.encode(messages, order="deterministic")).hexdigest()
+
+
+def read_prompts(path: Path) -> list[ComparedPrompt]:
+    """Return the different prompts of a file, in its order. Raises OutcomesError."""
+    decoder = msgspec.json.Decoder(ComparedPrompt)
+    found: dict[str, ComparedPrompt] = {}
+    for number, line in enumerate(_content(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            one = decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise OutcomesError(f"{path}:{number}: {error}") from None
+        if not one.prompt and not one.messages:
+            raise OutcomesError(f"{path}:{number}: has neither `prompt` nor `messages`")
+        found.setdefault(one.key, one)
+    if not found:
+        raise OutcomesError(f'{path}: has no prompts; expected lines such as {{"prompt": "Add 2 and 3."}}')
+    return list(found.values())
+
+
+class _Compared(msgspec.Struct, frozen=True):
+    outcomes: dict[str, float]
+    messages: tuple[dict[str, Any], ...] = ()
+
+
+class OutcomeFile:
+    """File that outcomes are appended to, one JSON object a line; use it as a context manager."""
+
+    def __init__(self, path: Path, names: tuple[str, str]) -> None:
+        """Read what an earlier run left; `names` are the models that a line must have outcomes of.
+
+        Raises:
+            OutcomesError: The file is no file of outcomes, or of other models.
+        """
+        self._path = path
+        self.keys: set[str] = set()
+        """Keys of the prompts that have outcomes."""
+        self._num_bytes = 0
+        if path.exists():
+            self._read(names)
+
+    def _read(self, names: tuple[str, str]) -> None:
+        content = _content(self._path)
+        self._num_bytes = content.rfind(b"\n") + 1  # a run that was killed may have left half a line
+        decoder = msgspec.json.Decoder(_Compared)
+        for number, line in enumerate(content[: self._num_bytes].splitlines(), 1):
+            try:
+                one = decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise OutcomesError(
+                    f"{self._path}:{number}: no line of outcomes ({error}); name another file"
+                ) from None
+            if set(one.outcomes) != set(names):
+                others = " and ".join(sorted(one.outcomes))
+                raise OutcomesError(f"{self._path}:{number}: has outcomes of {others}; name another file with --out")
+            self.keys.add(key_of_messages(one.messages))
+
+    def __enter__(self) -> OutcomeFile:
+        """Open the file behind its last whole line. Raises OutcomesError."""
+        try:
+            self._stream = self._path.open("r+b" if self._path.exists() else "xb")
+            self._stream.truncate(self._num_bytes)
+            self._stream.seek(self._num_bytes)
+        except OSError as error:
+            raise OutcomesError(f"{self._path}: cannot be written ({error.strerror})") from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the file."""
+        self._stream.close()
+
+    def add(self, line: dict[str, Any]) -> None:
+        """Append one prompt's outcomes; they are in the file when this returns. Raises OutcomesError."""
+        try:
+            self._stream.write(msgspec.json.encode(line) + b"\n")
+            self._stream.flush()
+        except OSError as error:
+            raise OutcomesError(f"{self._path}: cannot be written ({error.strerror})") from error
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise OutcomesError(f"{path}: is larger than {MAX_FILE_BYTES >> 20} MiB")
+        return path.read_bytes()
+    except OSError as error:
+        raise OutcomesError(f"{path}: cannot be read ({error.strerror})") from error
