@@ -9,6 +9,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gateway.cache.grammar.code_tokens import CodeTokens, code_tokens
+from gateway.cache.grammar.sentence_grammar import SentenceGrammar, sentence_grammar
 from gateway.cache.similarity.denials import is_exception, num_excepted
 from gateway.cache.similarity.lexicon import (
     AMOUNTS,
@@ -66,6 +68,10 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
     """The kind of answer that the question wants; empty when no word shows it."""
     clauses: tuple[frozenset[str], ...]
     """The stems of each sentence or clause, without grammar; empty where there is one only."""
+    code: CodeTokens
+    """The parts in which each sign counts."""
+    grammar: SentenceGrammar
+    """Its modals, tenses and quantities."""
     is_whole: bool
 
     @classmethod
@@ -76,6 +82,7 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
         is_whole = len(tokens) <= MAX_WORDS
         reader = _Reader(tokens if is_whole else tokens[:MAX_WORDS])
         reader.read()
+        question = _question(reader.lowered)
         return cls(
             " ".join(reader.lowered),
             tuple(reader.words),
@@ -83,8 +90,10 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
             frozenset(reader.units),
             reader.num_negations,
             reader.num_exceptions + num_excepted(reader.lowered),
-            _question(reader.lowered),
+            question,
             _stems_of_clauses(text),
+            code_tokens(text),
+            sentence_grammar(reader.lowered, question),
             is_whole,
         )
 
