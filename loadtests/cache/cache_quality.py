@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from gateway.cache.audit.match_models import MatchModels
 from gateway.cache.fitting.questions import Questions, read_intents, read_questions
 from gateway.cache.fitting.stream import best_threshold_hits, play
+from gateway.cache.semantic.canonical_question import canonical_question
 from gateway.cache.similarity.decision import MatchModel
 from gateway.cache.similarity.vetoes import VETOES
 from gateway.embedding.encoder import TextEncoder
@@ -205,7 +206,8 @@ def close_pairs(encoder: TextEncoder, kind: Kind, is_held_out: bool, seed: int, 
     candidates = list(tried)
     for at in range(0, len(candidates), count):
         some = candidates[at : at + count]
-        cached, prompt = encoder.encode([pair.cached for pair in some]), encoder.encode([pair.prompt for pair in some])
+        cached = encoder.encode([canonical_question(pair.cached) for pair in some])
+        prompt = encoder.encode([canonical_question(pair.prompt) for pair in some])
         cosines = (cached * prompt).sum(axis=1)
         found += [(pair, float(cosine)) for pair, cosine in zip(some, cosines, strict=True) if cosine >= MIN_COSINE]
         if len(found) >= count:
@@ -236,7 +238,8 @@ def _vectors(encoder: TextEncoder, questions: Questions, options: argparse.Names
 
 
 def _encoded(encoder: TextEncoder, texts: Sequence[str]) -> Vectors:
-    return np.concatenate([encoder.encode(texts[at : at + _AT_ONCE]) for at in range(0, len(texts), _AT_ONCE)])
+    forms = [canonical_question(text) for text in texts]
+    return np.concatenate([encoder.encode(forms[at : at + _AT_ONCE]) for at in range(0, len(forms), _AT_ONCE)])
 
 
 def _first(questions: Questions, count: int) -> Questions:

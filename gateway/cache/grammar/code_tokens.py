@@ -23,7 +23,7 @@ _PROSE: Final = re.compile(
     r"|[a-z]+(?:[/&+]\w+)+|\w+\((?:s|es)\)|_+|\*+|@\w{3,}|\w[\w.+-]*@[\w.-]+|#[a-z]\w{3,}|[#*•>]",
     re.IGNORECASE,
 )
-_FLAG: Final = re.compile(r"[-+]{1,2}[A-Za-z][\w-]*(?:=\S*)?")
+_FLAG: Final = re.compile(r"[-+]{1,2}[A-Za-z][\w-]*(?:=\S*)?|-\d[\d.]*")
 _STRICT: Final = re.compile(r"[\\$@^*=<>{}\[\]|~_]|\w[+-]{2}|[+-]{2}\w|[%&#!]\w|::|->|[?!]\.|\w\(\)|[a-z]\+=")
 _CALL: Final = re.compile(r"[a-z_]\w*\((?:[a-z]|[^)]*[\"'\d,][^)]*)\)")
 _PATH: Final = re.compile(r"(?:~|\.{1,2})?/[\w.~/*-]*\w[\w.~/*-]*")
@@ -120,6 +120,8 @@ def _beside_code(pieces: Sequence[str], at: int) -> str | None:
         is_between = all(_OPERAND.fullmatch(word) for word in operands)
         return f"{operands[0]}{piece}{operands[1]}" if is_between else piece
     core = piece.rstrip(",;:." if after else ",;:.?!").strip(_QUOTES)
+    if core[:1] == "#" and core[1:].isidentifier():
+        return core
     if len(core) == 1 and core.isalpha():
         is_word = core in "aI" or not at or before.lower() in _AFTER_IN
         return None if is_word else core

@@ -24,6 +24,9 @@ from gateway.cache.grammar.word_lists import (
 
 _CONTRACTED: Final = re.compile(r"'(s|re|ve|ll|m)$")
 _MODAL_PAIRS: Final = frozenset(tuple(modal.split()) for modal in MODALS if " " in modal)
+_NEGATED: Final = {"can't": "can", "cannot": "can", "won't": "will"} | {
+    f"{modal}n't": modal for modal in MODALS if " " not in modal
+}
 _BE: Final = words_of("is are am was were be been being isn't aren't wasn't weren't s re m")
 _HAVE: Final = words_of("has have had hasn't haven't hadn't ve")
 _PARTICIPLE_SPAN: Final = 5
@@ -33,10 +36,12 @@ _BEFORE_A_VERB: Final = words_of("who what which that and")
 _SUPERLATIVE: Final = re.compile(r".*(?:ous|less|ss|us|is)")
 _LESS_THAN_WHOLE: Final = words_of("a the at of")
 _COUNTING: Final = words_of("how too so as very that not this")
-_FREE_MODALS: Final = frozenset({"ability", "conditional", "advice", "necessity"})
+_FREE_MODALS: Final = frozenset({"ability", "conditional", "advice", "necessity", "intention"})
 """Classes that a question with a question word may have or lack: `what should I do`, `what do I do`."""
 _POLITE: Final = frozenset({"ability", "conditional"})
 """Classes that may stand for one another behind `how`."""
+_SUPPOSED: Final = frozenset({"intention", "conditional"})
+"""Classes that may stand for one another: `what will happen`, `what would happen`."""
 _FREE_QUANTITIES: Final = frozenset({"some", "any", "all", "many", "usually", "often", "enough", "always", "few"})
 _VAGUE: Final = frozenset({"some", "any"})
 """Quantities that may stand for one another: `are there any`, `what are some`."""
@@ -64,7 +69,8 @@ class SentenceGrammar(msgspec.Struct, frozen=True, gc=False):
         if not ours and not theirs:
             return False
         if ours and theirs:
-            return "how" not in (self.question, other.question) or ours | theirs != _POLITE
+            is_polite = "how" in (self.question, other.question) and ours | theirs == _POLITE
+            return not is_polite and ours | theirs != _SUPPOSED
         if not is_same_frame:
             return False
         return (self.question == other.question == "whether") or not (ours | theirs) <= _FREE_MODALS
@@ -118,12 +124,12 @@ def _split(lowered: Sequence[str]) -> Iterator[str]:
 
 def _modals(words: Sequence[str]) -> Iterator[str]:
     for at, word in enumerate(words):
-        if word in MODALS:
-            yield MODALS[word]
-        elif word.endswith("n't") and (bare := word.removesuffix("n't")) + ("n" if bare == "ca" else "") in MODALS:
-            yield MODALS[bare + ("n" if bare == "ca" else "")]
+        bare = _NEGATED.get(word, word)
+        if bare in MODALS:
+            yield MODALS[bare]
         elif at + 1 < len(words) and (word, words[at + 1]) in _MODAL_PAIRS:
-            yield MODALS[f"{word} {words[at + 1]}"]
+            if word != "going" or any(before in _BE for before in words[max(0, at - _GOING_SPAN) : at]):
+                yield MODALS[f"{word} {words[at + 1]}"]
         elif word in _HAVE and "to" in words[at + 2 : at + 5] and not at:  # `have I to pay`
             yield "necessity"
 

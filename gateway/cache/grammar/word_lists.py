@@ -46,3 +46,18 @@ CLASS_WORDS: Final = frozenset(
     word for words in (MODALS, TENSES, QUANTITIES, ORDINALS) for name in words for word in name.split()
 ) | {"going", "used"}
 """Words of any class; two texts that differ in these alone are about the same."""
+
+
+def _phrases(text: str) -> tuple[str, ...]:
+    """Return phrases that semicolons separate."""
+    return tuple(" ".join(phrase.split()) for phrase in text.split(";"))
+
+
+NOW_WORDS: Final = words_of(_TEXTS["now_words"])
+NOW_PHRASES: Final = _phrases(_TEXTS["now_phrases"])
+NEAR_WORDS: Final = words_of(_TEXTS["near_words"])
+SPANS: Final = words_of(_TEXTS["spans"])
+MINE_WORDS: Final = words_of(_TEXTS["mine_words"])
+MINE_PHRASES: Final = _phrases(_TEXTS["mine_phrases"])
+GENERAL_BEHIND: Final = words_of(_TEXTS["general_behind"])
+GENERAL_BEGINNINGS: Final = _phrases(_TEXTS["general_beginnings"])

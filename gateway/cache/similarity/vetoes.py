@@ -21,12 +21,14 @@ from gateway.cache.similarity.contrasts import (
     has_other_role,
     has_other_tense,
 )
+from gateway.cache.similarity.language import UNGUARDED
 from gateway.cache.similarity.lexicon import OPPOSITES
 from gateway.cache.similarity.stems import are_variants
 from gateway.cache.similarity.wording import Word, Wording
 
 Veto = Literal[
     "too_long",
+    "language",
     "code",
     "number",
     "unit",
@@ -93,6 +95,16 @@ def is_turned(prompt: Sequence[str], cached: Sequence[str], *, is_replaced: bool
 
 def _is_too_long(found: Comparison) -> bool:
     return not (found.prompt.is_whole and found.cached.is_whole)
+
+
+def _has_other_language(found: Comparison) -> bool:
+    """Return whether the languages differ, or a word was added in one whose negations are not known."""
+    if found.prompt.language != found.cached.language:
+        return True
+    if found.prompt.language != UNGUARDED:
+        return False
+    num_only = len(found.only_prompt) + len(found.only_cached)
+    return bool(found.only_prompt) != bool(found.only_cached) or num_only > len(found.shared)
 
 
 def _has_other_number(found: Comparison) -> bool:
@@ -171,6 +183,7 @@ def _has_addition(found: Comparison) -> bool:
 
 _VETOES: Final[Mapping[Veto, Callable[[Comparison], bool]]] = {
     "too_long": _is_too_long,
+    "language": _has_other_language,
     "code": has_other_code,
     "number": _has_other_number,
     "unit": _has_other_unit,

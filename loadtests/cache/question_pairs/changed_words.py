@@ -28,6 +28,8 @@ Are cyclists {} to carry a bell in {town}? | required ¦ allowed ¦ able ¦ expe
 How long {} a guest stay at the hostel in {town}? | may ¦ must ¦ should ¦ will
 Does a courier {} sign for {thing}? | have to ¦ get to ¦ want to
 {} the pilot of a balloon land on a farm? | Must ¦ May ¦ Should ¦ Can ¦ Will
+In {town} every baker {} sweep the street at dawn, right? | must ¦ may ¦ should ¦ can ¦ will
+Is it true that divers {} carry a knife near {town}? | must ¦ may ¦ should ¦ can ¦ will
 The notary in {town} {} read the deed aloud, is that so? | must ¦ may ¦ should ¦ can ¦ will
 """
 TENSE: Final = """
@@ -68,7 +70,9 @@ Do {} of the twins {do} {thing}? | both ¦ most ¦ some
 """
 QUANTITY_HELD_OUT: Final = """
 Did {} passengers of the night ferry get seasick? | all ¦ most ¦ few ¦ some ¦ many
-Will {} villages near {town} get a well? | all ¦ most ¦ some ¦ few ¦ several
+Will {} villages near {town} get a well? | all ¦ most ¦ some ¦ few
+Can a herd of goats eat {} thistles on the hill? | all ¦ most ¦ some ¦ few
+Do kites {} fly higher near {town}? | always ¦ often ¦ sometimes ¦ usually
 Is {} sailor on deck awake? | every ¦ any
 {} violins in the shop are hand made, correct? | All ¦ Most ¦ Some ¦ Few ¦ Many
 Has {} student handed in the essay on {town}? | every ¦ any ¦ either
@@ -150,5 +154,7 @@ What is {} in TypeScript? | T[] ¦ T? ¦ T! ¦ <T>
 What does the vim command {} do? | d ¦ D ¦ dd ¦ g ¦ G
 What does `{}` mean in Swift? | x?.y ¦ x.y ¦ x!.y
 How does `{}` differ from a plain loop? | for x in xs ¦ for x of xs
+Why is {} slow on a big table? | SELECT * ¦ SELECT id ¦ COUNT(*) ¦ COUNT(id)
+What follows {} in a Makefile rule? | $@ ¦ $< ¦ $^ ¦ $?
 Is the lookup of {} fast? | d["key"] ¦ d.key ¦ d("key")
 """
