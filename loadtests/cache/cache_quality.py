@@ -33,6 +33,7 @@ from loadtests.cache.changed_meaning import KINDS, Kind, Pair, pairs
 from loadtests.cache.crafted_suffix import FAMILIES, served_ratio
 from loadtests.cache.made_questions import made_questions
 from loadtests.cache.other_context import play_alone, read_conversations
+from loadtests.cache.question_pairs.paraphrases import paraphrases, typos
 from loadtests.harness.card import Card, Value
 
 Vectors = NDArray[np.float32]
@@ -196,7 +197,25 @@ def changed_meaning(encoder: TextEncoder, model: MatchModel, threshold: float, o
             line = "held out" if is_held_out else "tuned on"
             notes.append(f"changed {kind:<9} ({line}): {len(given)} of {len(close)} served")
         shares["changed_meaning_served_held_out" if is_held_out else "changed_meaning_served"] = served / max(1, total)
+    wordings = list(islice(paraphrases(options.seed), options.pairs))
+    slips = list(typos([cached for _, cached in wordings], options.seed))
+    marks = [(cached.rstrip("?"), cached) for _, cached in wordings]
+    for name, variants in (("paraphrases", wordings), ("typos", slips), ("without_mark", marks)):
+        shares[f"{name}_served"] = _served_ratio(encoder, model, variants, threshold)
+        notes.append(f"{name}: {shares[f'{name}_served']:.1%} of {len(variants)} served")
     return shares, notes
+
+
+def _served_ratio(
+    encoder: TextEncoder, model: MatchModel, variants: Sequence[tuple[str, str]], threshold: float
+) -> float:
+    """The share of variants whose stored text would be served, when it is the only one."""
+    left, right = (_encoded(encoder, [pair[side] for pair in variants]) for side in (0, 1))
+    served = 0
+    for (one, other), cosine in zip(variants, (left * right).sum(axis=1), strict=True):
+        found = model.match_probability(one, other, similarity=float(cosine), runner_up=None, track=None)
+        served += found >= threshold
+    return served / max(1, len(variants))
 
 
 def close_pairs(encoder: TextEncoder, kind: Kind, is_held_out: bool, seed: int, count: int) -> list[tuple[Pair, float]]:

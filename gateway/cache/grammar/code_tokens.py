@@ -20,7 +20,7 @@ _SIGNS: Final = re.compile(r"[\\$@#%^&*=<>{}\[\]|~_+/`]|--|[a-z][A-Z]|(?<!\S)-\w
 """Any sign that can make a piece of text code."""
 _PROSE: Final = re.compile(
     r"[$€£¥₹]\d[\d.,]*[a-z]*|[\d.,]+[a-z]*[$€£¥₹]|~?[+-]?\d[\d.,]*%|\d[\d.,/:*x+-]*[a-z]*|#\d+|[a-z]{1,2}#|[a-z]\+{1,2}"
-    r"|[a-z]+(?:[/&+]\w+)+|\w+\((?:s|es)\)|_+|\*+|@\w{3,}|\w[\w.+-]*@[\w.-]+|#[a-z]\w{3,}|[#*•>]",
+    r"|[a-z]+(?:[/&+]\w+)+|\w+\((?:s|es)\)|_+|\*{3,}|@\w{3,}|\w[\w.+-]*@[\w.-]+|#[a-z]\w{3,}|[#•>]",
     re.IGNORECASE,
 )
 _FLAG: Final = re.compile(r"[-+]{1,2}[A-Za-z][\w-]*(?:=\S*)?|-\d[\d.]*")
@@ -28,7 +28,7 @@ _STRICT: Final = re.compile(r"[\\$@^*=<>{}\[\]|~_]|\w[+-]{2}|[+-]{2}\w|[%&#!]\w|
 _CALL: Final = re.compile(r"[a-z_]\w*\((?:[a-z]|[^)]*[\"'\d,][^)]*)\)")
 _PATH: Final = re.compile(r"(?:~|\.{1,2})?/[\w.~/*-]*\w[\w.~/*-]*")
 _OPERATOR: Final = re.compile(r"[^\w\s\"'`.,;:?!()]+|\?\?|\?\.|!|::|:=|\.{3}")
-_MAYBE_PROSE: Final = words_of("& - -- – — / | + > * • %")
+_MAYBE_PROSE: Final = words_of("& - -- – — / | + > • %")
 """Lone signs that are operators beside code only."""
 _EMPHASIS: Final = re.compile(r"(?<!\S)(\*{1,3}|_{1,2})([A-Za-z][\w' -]*)\1(?=[\s.,;:?!]|$)")
 _QUOTES: Final = "\"'"

@@ -18,8 +18,6 @@ Which parts of {thing} {} be oiled {when}? | must ¦ may ¦ should ¦ can ¦ wil
 Why {} people {do} {thing}? | must ¦ should ¦ can ¦ would ¦ might
 {} a landlord {do} {thing} before the tenant moves in? | Must ¦ May ¦ Should ¦ Can ¦ Would
 What {} happen to {thing} {when}? | will ¦ may ¦ should ¦ must
-"""
-MODALITY_HELD_OUT: Final = """
 {} our choir rehearse in {town} after ten? | Must ¦ May ¦ Should ¦ Could ¦ Will
 Which forms {} an importer of dried fruit submit? | must ¦ may ¦ should ¦ can
 {} apprentices wear gloves near {thing}? | Must ¦ Should ¦ Can ¦ Might ¦ Will
@@ -31,6 +29,16 @@ Does a courier {} sign for {thing}? | have to ¦ get to ¦ want to
 In {town} every baker {} sweep the street at dawn, right? | must ¦ may ¦ should ¦ can ¦ will
 Is it true that divers {} carry a knife near {town}? | must ¦ may ¦ should ¦ can ¦ will
 The notary in {town} {} read the deed aloud, is that so? | must ¦ may ¦ should ¦ can ¦ will
+"""
+MODALITY_HELD_OUT: Final = """
+{} a novice climber use the north face without a guide? | May ¦ Must ¦ Should ¦ Could ¦ Will
+Which vaccines {} sled dogs receive before a race? | must ¦ should ¦ can ¦ may ¦ will
+Tell me whether a beekeeper {} register each hive in {town}. | must ¦ should ¦ can ¦ may ¦ will
+By what date {} {person} return the borrowed harp? | must ¦ should ¦ can ¦ may ¦ will
+Is a juror {} to speak with reporters? | obliged ¦ permitted ¦ able ¦ expected
+Do interns {} wear a badge in the archive? | have to ¦ need to ¦ get to ¦ like to
+Why {} an oven be heated before the dough goes in? | must ¦ should ¦ can ¦ may ¦ might
+{} the same kiln hold glass and clay at once? | Can ¦ Should ¦ Must ¦ Will ¦ May
 """
 TENSE: Final = """
 {} the ferry to {town} leave at noon? | Did ¦ Does ¦ Will
@@ -44,8 +52,6 @@ Why {} the river in {town} so dirty? | is ¦ was
 Where {} {person} live? | does ¦ did ¦ will
 Who {} the lighthouse near {town}? | owns ¦ owned ¦ will own
 How many foxes {} in {town}? | live ¦ lived ¦ will live
-"""
-TENSE_HELD_OUT: Final = """
 {} the beavers near {town} rebuild their dam? | Did ¦ Do ¦ Will
 Where {} the lantern festival take place? | did ¦ does ¦ will
 How {} the monks of {town} brew their beer? | do ¦ did ¦ will
@@ -57,6 +63,17 @@ Which team {} the rowing cup? | wins ¦ won ¦ will win
 What {} the orchestra rehearse on the voyage? | does ¦ did ¦ will
 How much {} the toll over the pass? | is ¦ was ¦ will be
 """
+TENSE_HELD_OUT: Final = """
+{} the clock tower of {town} strike at midnight? | Does ¦ Did ¦ Will
+Who {} the keys of the crypt? | keeps ¦ kept ¦ will keep
+Which birds {} in the marsh near {town}? | nest ¦ nested ¦ will nest
+{} {person} the conductor of the brass band? | Is ¦ Was
+Since when {} {person} painted murals? | has ¦ had
+Why {} the trams of {town} green? | are ¦ were
+How often {} the swimmers train? | do ¦ did ¦ will
+{} the glassblowers move their workshop to {town}? | Have ¦ Did ¦ Will
+Where {} the spring fair held? | is ¦ was ¦ will be
+"""
 QUANTITY: Final = """
 Are {} mushrooms in the forest edible? | all ¦ most ¦ some ¦ few
 Why do {} bakers {do} {thing}? | all ¦ most ¦ few ¦ some ¦ many
@@ -67,8 +84,6 @@ Does {} apple on the tree get ripe {when}? | every ¦ any ¦ either
 Does {person} {} {do} {thing}? | always ¦ often ¦ sometimes ¦ rarely ¦ usually
 Is there {} water in the barrel {when}? | enough ¦ little ¦ much
 Do {} of the twins {do} {thing}? | both ¦ most ¦ some
-"""
-QUANTITY_HELD_OUT: Final = """
 Did {} passengers of the night ferry get seasick? | all ¦ most ¦ few ¦ some ¦ many
 Will {} villages near {town} get a well? | all ¦ most ¦ some ¦ few
 Can a herd of goats eat {} thistles on the hill? | all ¦ most ¦ some ¦ few
@@ -80,19 +95,34 @@ Does the ferry to {town} {} stop at the island? | always ¦ often ¦ sometimes �
 Were {} of the lambs born before March? | all ¦ most ¦ both ¦ few ¦ half
 Why are {} hives empty after winter? | all ¦ most ¦ some ¦ many
 """
+QUANTITY_HELD_OUT: Final = """
+Do {} ferries to the islands carry bicycles? | all ¦ most ¦ some ¦ few ¦ no
+Were {} windows of the chapel broken? | all ¦ most ¦ some ¦ both ¦ few
+Can {} member of the guild vote? | every ¦ any ¦ no
+Why do {} potters use a kick wheel? | all ¦ most ¦ many ¦ few ¦ some
+Does the well near {town} {} freeze? | always ¦ usually ¦ sometimes ¦ rarely ¦ never
+{} of the orchards suffered from frost, did they not? | All ¦ Most ¦ Some ¦ None ¦ Half
+Is {} candidate fit for the post? | each ¦ neither ¦ either ¦ any
+Have {} of the letters been opened? | all ¦ most ¦ some ¦ both
+"""
 NUMBER: Final = """
 How do I cook rice for {} people {when}? | one ¦ two ¦ three ¦ ten
 Can {} lift {thing}? | one person ¦ two people ¦ three people
 Is {} hour enough to {do} {thing}? | one ¦ two ¦ half an
 Who won the {} race in {town}? | first ¦ second ¦ third ¦ last
 What is the {} step to {do} {thing}? | first ¦ second ¦ last ¦ next
-"""
-NUMBER_HELD_OUT: Final = """
 Does {} spoon of yeast suffice for a loaf? | one ¦ two ¦ four ¦ half a
 Which pupil of {town} came {} in the spelling contest? | first ¦ second ¦ last
 How far can a mule walk on {} bucket of oats? | one ¦ two ¦ three
 What happens in the {} act of the opera about {town}? | first ¦ second ¦ third ¦ final
 Is {} anchor enough for a barge? | one ¦ two
+"""
+NUMBER_HELD_OUT: Final = """
+Will {} barrel hold the whole harvest? | one ¦ two ¦ three
+Who sang the {} verse of the anthem? | first ¦ second ¦ last
+Can I row across the lake in {} hour? | one ¦ half an ¦ three
+Which runner finished {} in {town}? | first ¦ third ¦ last
+How many sheep fit in {} wagon? | one ¦ two ¦ four
 """
 ORDER: Final = """
 Can he block me in the chat? ¦ Can I block him in the chat?
@@ -105,8 +135,6 @@ Should I {do} {thing} {} sunrise? | before ¦ after
 Is a parcel from {town} to {other_town} insured? ¦ Is a parcel from {other_town} to {town} insured?
 How do I import contacts from a phone into a laptop? ¦ How do I import contacts from a laptop into a phone?
 {} did {person} {do} {thing}? | When ¦ Where ¦ Why ¦ How
-"""
-ORDER_HELD_OUT: Final = """
 Should they invite her to the wedding in {town}? ¦ Should she invite them to the wedding in {town}?
 Was {person} taught by {other_person}? ¦ Did {person} teach {other_person}?
 Will we visit them in {town}? ¦ Will they visit us in {town}?
@@ -116,6 +144,16 @@ May a nurse overrule a surgeon? ¦ May a surgeon overrule a nurse?
 Is the bakery of {town} shut {} noon? | before ¦ after
 Do I add the acid to the water? ¦ Do I add the water to the acid?
 {} do the storks leave {town}? | When ¦ Why ¦ How
+"""
+ORDER_HELD_OUT: Final = """
+Did she lend him the canoe? ¦ Did he lend her the canoe?
+Is {person} managed by {other_person}? ¦ Does {person} manage {other_person}?
+Should we wait for them at the lodge? ¦ Should they wait for us at the lodge?
+Can a pike eat a perch? ¦ Can a perch eat a pike?
+Is it better to glaze and then fire, or not? ¦ Is it better to fire and then glaze, or not?
+Was the mill of {town} built {} the bridge? | before ¦ after
+{} do weavers in {town} soak the wool? | Why ¦ How ¦ When ¦ Where
+How do I move a file from the stick to the laptop? ¦ How do I move a file from the laptop to the stick?
 """
 CODE: Final = r"""
 What does a {} b do in Python? | // ¦ / ¦ % ¦ ** ¦ * ¦ == ¦ != ¦ << ¦ >>
@@ -135,8 +173,6 @@ Does git reset {} keep my edits? | --soft ¦ --hard ¦ --mixed
 What does `{}` return? | Map ¦ map ¦ list(x) ¦ list[x]
 What is the value of {} after the loop? | i++ ¦ ++i ¦ i-- ¦ i+1
 When do I write {} in a condition? | = ¦ == ¦ === ¦ != ¦ !
-"""
-CODE_HELD_OUT: Final = r"""
 What is the result of 7 {} 2 in Ruby? | / ¦ % ¦ ** ¦ * ¦ - ¦ <=>
 Why does the query use {} here? | <> ¦ = ¦ >= ¦ <= ¦ <
 When should I write a {} b in JavaScript? | && ¦ || ¦ ?? ¦ & ¦ |
@@ -157,4 +193,20 @@ How does `{}` differ from a plain loop? | for x in xs ¦ for x of xs
 Why is {} slow on a big table? | SELECT * ¦ SELECT id ¦ COUNT(*) ¦ COUNT(id)
 What follows {} in a Makefile rule? | $@ ¦ $< ¦ $^ ¦ $?
 Is the lookup of {} fast? | d["key"] ¦ d.key ¦ d("key")
+"""
+CODE_HELD_OUT: Final = r"""
+What is 17 {} 5 in PHP? | % ¦ / ¦ ** ¦ - ¦ *
+What does curl {} send? | -d ¦ -D ¦ -i ¦ -I ¦ -o ¦ -O
+How does x {} y behave in C? | & ¦ && ¦ | ¦ || ¦ ^
+What does rows[{}] select? | 0:3 ¦ 3:0 ¦ :3 ¦ -3: ¦ 3
+Which names does the pattern {} match? | [a-z]+ ¦ [A-Z]+ ¦ [a-z]* ¦ (a-z)+ ¦ [^a-z]+
+Where is {} used on a server? | /etc/passwd ¦ /etc/shadow ¦ etc/passwd ¦ ~/passwd
+What happens to {} in a closure? | maxCount ¦ MaxCount ¦ max_count ¦ maxcount
+Does npm read {} as a range? | ^4.1.0 ¦ ~4.1.0 ¦ 4.1.0 ¦ >4.1.0
+What does docker run {} do? | -p ¦ -P ¦ -d ¦ -v ¦ --rm
+Is {} true in JavaScript? | 0 == "" ¦ 0 === "" ¦ 0 != ""
+What does a dot mean in {}? | a.b ¦ a..b ¦ a->b ¦ a::b
+How do I print {} in awk? | $1 ¦ $NF ¦ NF ¦ NR
+What does the format {} show? | %Y ¦ %y ¦ %m ¦ %M ¦ %d
+Which type is {} in Rust? | &str ¦ str ¦ &mut str ¦ *str
 """

@@ -12,7 +12,7 @@ FORBIDDEN = [
     ("number", "How do I cook rice for 4 people?", "How do I cook rice for 40 people?"),
     ("number", "Is ten minutes enough?", "Is twelve minutes enough?"),
     ("word", "What is 5 + 3?", "What is 5 - 3?"),
-    ("word", "What is 5 * 3?", "What is 5 / 3?"),
+    ("code", "What is 5 * 3?", "What is 5 / 3?"),
     ("number", "Can I take 10 mg of it at night?", "Can I take 100 mg of it at night?"),
     ("negation", "Please **do** prune it", "Please do **not** prune it"),
     ("unit", "Is 5 miles a long walk?", "Is 5 kilometers a long walk?"),
