@@ -12,13 +12,17 @@ from gateway.cache.cache_race import CacheRace
 from gateway.cache.exact.cache_lookup import CacheLookup
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.exact.needs import needs_of
+from gateway.cache.grammar.vocabulary import ranks
+from gateway.cache.semantic.canonical_question import canonical_question
 from gateway.cache.semantic.guards import guard_of
 from gateway.cache.semantic.semantic_lookup import LookupSubject, SemanticLookup
 from gateway.cache.semantic.semantic_tier import Embeds, SemanticResult, SemanticTier
+from gateway.cache.similarity.language import is_unguarded
 from gateway.chat.request import ChatRequest
 from gateway.forwarding.dispatch import Dispatch
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
+from gateway.telemetry.records.cache_reasons import SimilarReason
 from gateway.telemetry.records.record import CacheResult, Neighbourhood
 from gateway.timeline import Clock, Stage
 
@@ -62,6 +66,7 @@ class SemanticStage:
         self._clock = clock
         self._wall = wall
         self._workers = workers
+        workers.submit(ranks)  # reads a file: not on the event loop, and before the first lookup
 
     def note_request(self, ctx: RequestContext, planned: PlannedRoute) -> None:
         """Count a request for the error budget."""
@@ -133,7 +138,7 @@ class SemanticStage:
             return None
         semantic = ctx.semantic_lookup = SemanticLookup(
             self._tier,
-            ctx.vector(self._embedder, key.text),
+            ctx.vector(self._embedder, key.text if planned.encoders else canonical_question(key.text)),
             subject=LookupSubject(key, wanted, TenantRoute(record.tenant, record.route), stats, needs_of(request)),
             clock=self._clock,
             workers=self._workers,
@@ -154,12 +159,13 @@ class SemanticStage:
             return None
         entry, now = finding.entry, self._wall()
         self._tier.use(entry)
-        ctx.record.cache, ctx.record.cache_reason = CacheResult.HIT_SEMANTIC, "similar"
+        reason: SimilarReason = "unguarded" if is_unguarded(entry.text or "") else "similar"
+        ctx.record.cache, ctx.record.cache_reason = CacheResult.HIT_SEMANTIC, reason
         self._note_neighbour(ctx, semantic)
         semantic.stats.note_hit(now, semantic.key.exact, entry.exact, finding.careful_probability)
         self._audits.served(ctx, request, planned, semantic)
         age_s = max(0.0, now - entry.created_at)
-        return CacheLookup(CacheResult.HIT_SEMANTIC, "similar", answer=entry.answer, age_s=age_s, entry_id=entry.id)
+        return CacheLookup(CacheResult.HIT_SEMANTIC, reason, answer=entry.answer, age_s=age_s, entry_id=entry.id)
 
     def _note_neighbour(self, ctx: RequestContext, semantic: SemanticLookup) -> None:
         finding = semantic.finding

@@ -19,7 +19,7 @@ from gateway.diagnosis.policy_lines import PolicyLines
 from gateway.diagnosis.window import Window
 
 _LOST: Final = ("late", "no_vector")
-_LOOKUP_STAGES: Final = ("similar", "alone", "doubtful", "closed", *_LOST)
+_LOOKUP_STAGES: Final = ("similar", "unguarded", "alone", "doubtful", "closed", *_LOST)
 _LOST_RATIO: Final = 0.1
 """Share of lookups by which late ones must grow and hits must fall before hits count as lost."""
 _ITS_PART: Final = 0.5
@@ -40,7 +40,7 @@ class Lookups:
         by_reason = {reason: counted("penstock_cache_lookups_total", reason=reason) for reason in _LOOKUP_STAGES}
         return cls(
             num=sum(by_reason.values()),
-            num_hits=by_reason["similar"],
+            num_hits=by_reason["similar"] + by_reason["unguarded"],
             num_lost=sum(by_reason[reason] for reason in _LOST),
         )
 

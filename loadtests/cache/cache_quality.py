@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from gateway.cache.audit.match_models import MatchModels
 from gateway.cache.fitting.questions import Questions, read_intents, read_questions
 from gateway.cache.fitting.stream import best_threshold_hits, play
+from gateway.cache.semantic.canonical_question import canonical_question
 from gateway.cache.similarity.decision import MatchModel
 from gateway.cache.similarity.vetoes import VETOES
 from gateway.embedding.encoder import TextEncoder
@@ -32,6 +33,7 @@ from loadtests.cache.changed_meaning import KINDS, Kind, Pair, pairs
 from loadtests.cache.crafted_suffix import FAMILIES, served_ratio
 from loadtests.cache.made_questions import made_questions
 from loadtests.cache.other_context import play_alone, read_conversations
+from loadtests.cache.question_pairs.paraphrases import paraphrases, typos
 from loadtests.harness.card import Card, Value
 
 Vectors = NDArray[np.float32]
@@ -183,29 +185,48 @@ def _elsewhere(encoder: TextEncoder, model: MatchModel, threshold: float, option
 
 
 def changed_meaning(encoder: TextEncoder, model: MatchModel, threshold: float, options: argparse.Namespace) -> Measured:
-    """Shares of the pairs of changed meaning that would be served: with words of our lists, and with others."""
+    """Shares of the pairs of changed meaning that would be served, and of paraphrases and typos that are."""
     shares: dict[str, Value] = {}
     notes = []
-    for is_listed in (True, False):
+    for is_held_out in (False, True):
         served, total = 0, 0
         for kind in KINDS:
-            close = close_pairs(encoder, kind, is_listed, options.seed, options.pairs)
+            close = close_pairs(encoder, kind, is_held_out, options.seed, options.pairs)
             given = [pair for pair, cosine in close if _is_given(model, pair, cosine, threshold)]
             served, total = served + len(given), total + len(close)
-            line = "words of our lists" if is_listed else "other words"
+            line = "held out" if is_held_out else "tuned on"
             notes.append(f"changed {kind:<9} ({line}): {len(given)} of {len(close)} served")
-        shares["changed_meaning_served" if is_listed else "changed_meaning_served_held_out"] = served / max(1, total)
+        shares["changed_meaning_served_held_out" if is_held_out else "changed_meaning_served"] = served / max(1, total)
+    wordings = list(islice(paraphrases(options.seed), options.pairs))
+    slips = list(typos([cached for _, cached in wordings], options.seed))
+    marks = [(cached.rstrip("?"), cached) for _, cached in wordings]
+    for name, variants in (("paraphrases", wordings), ("typos", slips), ("without_mark", marks)):
+        shares[f"{name}_served"] = _served_ratio(encoder, model, variants, threshold)
+        notes.append(f"{name}: {shares[f'{name}_served']:.1%} of {len(variants)} served")
     return shares, notes
 
 
-def close_pairs(encoder: TextEncoder, kind: Kind, is_listed: bool, seed: int, count: int) -> list[tuple[Pair, float]]:
+def _served_ratio(
+    encoder: TextEncoder, model: MatchModel, variants: Sequence[tuple[str, str]], threshold: float
+) -> float:
+    """The share of variants whose stored text would be served, when it is the only one."""
+    left, right = (_encoded(encoder, [pair[side] for pair in variants]) for side in (0, 1))
+    served = 0
+    for (one, other), cosine in zip(variants, (left * right).sum(axis=1), strict=True):
+        found = model.match_probability(one, other, similarity=float(cosine), runner_up=None, track=None)
+        served += found >= threshold
+    return served / max(1, len(variants))
+
+
+def close_pairs(encoder: TextEncoder, kind: Kind, is_held_out: bool, seed: int, count: int) -> list[tuple[Pair, float]]:
     """The first so many that a threshold of 0.8 would serve, with their cosines; fewer when there are not as many."""
-    tried = dict.fromkeys(islice(pairs(kind, is_listed=is_listed, seed=seed), _MOST_TRIED * count))
+    tried = dict.fromkeys(islice(pairs(kind, is_held_out=is_held_out, seed=seed), _MOST_TRIED * count))
     found: list[tuple[Pair, float]] = []
     candidates = list(tried)
     for at in range(0, len(candidates), count):
         some = candidates[at : at + count]
-        cached, prompt = encoder.encode([pair.cached for pair in some]), encoder.encode([pair.prompt for pair in some])
+        cached = encoder.encode([canonical_question(pair.cached) for pair in some])
+        prompt = encoder.encode([canonical_question(pair.prompt) for pair in some])
         cosines = (cached * prompt).sum(axis=1)
         found += [(pair, float(cosine)) for pair, cosine in zip(some, cosines, strict=True) if cosine >= MIN_COSINE]
         if len(found) >= count:
@@ -236,7 +257,8 @@ def _vectors(encoder: TextEncoder, questions: Questions, options: argparse.Names
 
 
 def _encoded(encoder: TextEncoder, texts: Sequence[str]) -> Vectors:
-    return np.concatenate([encoder.encode(texts[at : at + _AT_ONCE]) for at in range(0, len(texts), _AT_ONCE)])
+    forms = [canonical_question(text) for text in texts]
+    return np.concatenate([encoder.encode(forms[at : at + _AT_ONCE]) for at in range(0, len(forms), _AT_ONCE)])
 
 
 def _first(questions: Questions, count: int) -> Questions:

@@ -1,7 +1,7 @@
 """Pairs of questions that are alike and mean something else: the cases in which a similar answer is the wrong one.
 
-Made from templates and words of our own, with a seed. Each kind of change comes with words that the gateway's lists
-hold and with words that they do not (`is_listed`): the first alone would only test the lists.
+Made from templates and words of our own, with a seed. Each kind of change comes in two halves. The rules were tuned on
+the first one. The other one has templates, and where a kind is no closed class also words, that no rule was tuned on.
 """
 
 from __future__ import annotations
@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
-Kind = Literal["negation", "number", "unit", "direction", "name", "verb"]
-KINDS: Final[tuple[Kind, ...]] = ("negation", "number", "unit", "direction", "name", "verb")
+from loadtests.cache.question_pairs import changed_words
+from loadtests.cache.question_pairs.templates import lines_of, two_of
+
+Kind = Literal[
+    "negation", "number", "unit", "direction", "name", "verb", "modality", "tense", "quantity", "count", "order", "code"
+]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,20 +25,20 @@ class Pair:
     """The answer of `cached` is wrong for `prompt`."""
 
     kind: Kind
-    is_listed: bool
+    is_held_out: bool
     cached: str
     prompt: str
 
 
-def pairs(kind: Kind, *, is_listed: bool, seed: int) -> Iterator[Pair]:
+def pairs(kind: Kind, *, is_held_out: bool, seed: int) -> Iterator[Pair]:
     """Pairs of one kind without end and without order; the same for the same seed."""
-    rng = Random(f"{kind} {is_listed} {seed}")
+    rng = Random(f"{kind} {not is_held_out} {seed}")
     make = _MAKERS[kind]
     while True:
-        cached, prompt = make(rng, is_listed)
+        cached, prompt = make(rng, not is_held_out)
         if rng.random() < 0.5:
             cached, prompt = prompt, cached
-        yield Pair(kind, is_listed, cached, prompt)
+        yield Pair(kind, is_held_out, cached, prompt)
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -273,6 +278,11 @@ def _verb(rng: Random, is_listed: bool) -> tuple[str, str]:
     return template.format(one), template.format(other)
 
 
+def _from_lines(listed: str, held_out: str) -> Callable[[Random, bool], tuple[str, str]]:
+    halves = {True: lines_of(listed), False: lines_of(held_out)}
+    return lambda rng, is_listed: two_of(rng.choice(halves[is_listed]), rng)
+
+
 _MAKERS: Final[dict[Kind, Callable[[Random, bool], Sequence[str]]]] = {
     "negation": _negation,
     "number": _number,
@@ -280,4 +290,10 @@ _MAKERS: Final[dict[Kind, Callable[[Random, bool], Sequence[str]]]] = {
     "direction": _direction,
     "name": _name,
     "verb": _verb,
+    "modality": _from_lines(changed_words.MODALITY, changed_words.MODALITY_HELD_OUT),
+    "tense": _from_lines(changed_words.TENSE, changed_words.TENSE_HELD_OUT),
+    "quantity": _from_lines(changed_words.QUANTITY, changed_words.QUANTITY_HELD_OUT),
+    "count": _from_lines(changed_words.NUMBER, changed_words.NUMBER_HELD_OUT),
+    "order": _from_lines(changed_words.ORDER, changed_words.ORDER_HELD_OUT),
+    "code": _from_lines(changed_words.CODE, changed_words.CODE_HELD_OUT),
 }

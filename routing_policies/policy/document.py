@@ -96,6 +96,8 @@ StickyBy = Literal["conversation", "tenant"]
 CacheMode = Literal["off", "exact", "exact_then_semantic"]
 CacheScope = Literal["user", "tenant", "shared"]
 CacheHistory = Literal["exact", "standalone"]
+TimeDependentRule = Literal["bypass", "reuse"]
+PersonalRule = Literal["bypass", "per_user"]
 OverloadStep = Literal["trim", "small_model", "max_tokens", "stale_cache", "shed"]
 EnginePriority = Literal["interactive", "batch"]
 PlainAsStream = Literal["suspected", "always", "never"]
@@ -365,6 +367,18 @@ class Cache(_Strict, frozen=True, kw_only=True):
 
     `exact` requires equal conversations. `standalone` also allows others, where the prompt's words depend on none of
     them.
+    """
+    time_dependent: TimeDependentRule = "bypass"
+    """Questions whose answer changes with the time, such as "What time is it now?".
+
+    `bypass` neither serves nor stores a response to them; `reuse` treats them like others until `ttl_s`, in both tiers.
+    Under the scope `user` they are reused.
+    """
+    personal: PersonalRule = "bypass"
+    """Questions about who sends them, such as "What is my balance?", which never cross users.
+
+    `bypass` neither serves nor stores a response to them; `per_user` keeps responses apart by the request's `user`, and
+    bypasses without one. Under the scope `user` all responses are kept apart so.
     """
     auditor: Id | None = None
     """Deployment that compares two differently worded answers in audits; None: the encoder decides alone."""

@@ -16,6 +16,7 @@ from gateway.cache.exact.needs import needs_of
 from gateway.cache.exact.quarantine import QUARANTINE_S, Quarantines, digest_of
 from gateway.cache.exact.recent_answers import RecentAnswers
 from gateway.cache.exact.shared_answer import SharedAnswers
+from gateway.cache.exact.volatile import owner_of, volatile_reason
 from gateway.chat.request import ChatRequest
 from gateway.telemetry.records.cache_reasons import ExactReason
 from gateway.telemetry.records.record import CacheResult, Usage
@@ -119,6 +120,9 @@ class ExactCache:
             return _OFF
         if wanted.control.no_store:
             return CacheLookup(CacheResult.BYPASS, "no_store")
+        barred = volatile_reason(request, wanted.rule)
+        if barred is not None:
+            return CacheLookup(CacheResult.BYPASS, barred)
         key = self._key(request, wanted)
         if key is None:
             return CacheLookup(CacheResult.BYPASS, "no_scope")
@@ -146,7 +150,7 @@ class ExactCache:
         """Return a hit that may have expired up to a day ago."""
         if wanted.rule.mode == "off" or wanted.control.no_store or wanted.control.no_cache:
             return None
-        key = self._key(request, wanted)
+        key = self._key(request, wanted) if volatile_reason(request, wanted.rule) is None else None
         now = self._wall()
         found = None if key is None else self.tier.find(key.exact, now, max_age_s=wanted.control.max_age_s)
         return self._hit(found, now) if found is not None and needs_of(request).are_met_by(found.answer) else None
@@ -272,10 +276,11 @@ class ExactCache:
             self._others.stored(entry, fresh_until)
 
     def _key(self, request: ChatRequest, wanted: CacheIdentity) -> Fingerprint | None:
-        scope = scope_of(wanted.rule.scope, tenant=wanted.tenant, user=request.fields.user)
+        rule = wanted.rule
+        scope = scope_of(owner_of(request, rule), tenant=wanted.tenant, user=request.fields.user)
         if scope is None:
             return None
-        return fingerprint(request, scope=scope, candidates=wanted.candidates, history=wanted.rule.history)
+        return fingerprint(request, scope=scope, candidates=wanted.candidates, history=rule.history)
 
     def _hit(self, entry: CacheEntry, now: float) -> CacheLookup:
         age_s = max(0.0, now - entry.created_at)

@@ -13,8 +13,17 @@ from sklearn.linear_model import LogisticRegression
 from gateway.cache.fitting.neighbours import Neighbours, Vectors, earlier_neighbours
 from gateway.cache.fitting.questions import Questions
 from gateway.cache.fitting.thresholds import thresholds_of
-from gateway.cache.similarity.decision import FEATURES, Calibration, Coefficients, Threshold, row_of
+from gateway.cache.similarity.decision import (
+    FEATURES,
+    MIN_COMPARED,
+    Calibration,
+    Coefficients,
+    Threshold,
+    row_of,
+    same_words,
+)
 from gateway.cache.similarity.differences import compare_wordings
+from gateway.cache.similarity.respelling import respelled
 from gateway.cache.similarity.wording import Wording
 from routing_policies.estimation.tree_fitting import fit_trees, sums_of_trees
 
@@ -48,6 +57,15 @@ class Candidates:
     right: NDArray[np.bool_]
 
 
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """Questions in the same words as an earlier one; they have a match probability without trees."""
+
+    indices: NDArray[np.int64]
+    match_probabilities: NDArray[np.float64]
+    right: NDArray[np.bool_]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
     """One run of the fit, held out by component, so that no text is scored by trees that saw it."""
@@ -63,14 +81,16 @@ class Fit:
     def run(self, questions: Questions, vectors: Vectors) -> Coefficients:
         """Return the coefficients."""
         near = earlier_neighbours(vectors, 2)
-        found = candidates_of(questions, near)
+        found, repeats = candidates_of(questions, near)
         self.note(f"{len(questions)} questions, {len(found.indices)} with a candidate, right {found.right.mean():.3f}")
+        self.note(f"{len(repeats.indices)} in the same words, {(~repeats.right).sum()} of them with another meaning")
         log_odds = self.held_out(questions, found)
         calibration = platt_of(log_odds, found.right)
         match_probabilities = np.zeros(len(questions))
         match_probabilities[found.indices] = 1 / (1 + np.exp(-(calibration.slope * log_odds + calibration.shift)))
         wrong = np.zeros(len(questions), bool)
         wrong[found.indices] = ~found.right
+        match_probabilities[repeats.indices], wrong[repeats.indices] = repeats.match_probabilities, ~repeats.right
         later = np.arange(len(questions)) >= len(questions) * (1 - _LATER)
         thresholds = thresholds_of(
             *(match_probabilities[later], wrong[later], questions.components[later], BOUNDS),
@@ -129,21 +149,33 @@ class Fit:
         return log_odds
 
 
-def candidates_of(questions: Questions, neighbours: Neighbours) -> Candidates:
+def candidates_of(questions: Questions, neighbours: Neighbours) -> tuple[Candidates, Repeats]:
     """Return every question whose nearest earlier one is close enough, and that no veto forbids."""
     wordings = [Wording.of(text) for text in questions.texts]
     indices, cached_indices, rows = [], [], []
+    repeated, known = [], []
     for number, (place, runner_up) in enumerate(neighbours.places[:, :2]):
         similarity, next_one = (float(value) for value in neighbours.similarities[number, :2])
-        if place < 0 or similarity < MIN_SIMILARITY:
+        if place < 0 or similarity < MIN_COMPARED:
             continue
-        differences = compare_wordings(wordings[number], wordings[place])
-        if differences.veto is None:
+        spelled = respelled(wordings[number], wordings[place])
+        differences = compare_wordings(spelled, wordings[place])
+        if differences.veto is not None:
+            continue
+        match_probability = same_words(wordings[number], spelled, wordings[place])
+        if match_probability is not None:
+            repeated.append((number, int(place)))
+            known.append(match_probability)
+        elif similarity >= MIN_SIMILARITY:
             indices.append(number)
             cached_indices.append(int(place))
             rows.append(row_of(differences, similarity, next_one if runner_up >= 0 else None))
-    right = questions.question_groups[indices] == questions.question_groups[cached_indices]
-    return Candidates(np.array(indices), np.array(cached_indices), np.array(rows), right)
+    groups, pairs = questions.question_groups, np.array(repeated, np.int64).reshape(-1, 2)
+    right = groups[indices] == groups[cached_indices]
+    return (
+        Candidates(np.array(indices), np.array(cached_indices), np.array(rows), right),
+        Repeats(pairs[:, 0], np.array(known, np.float64), groups[pairs[:, 0]] == groups[pairs[:, 1]]),
+    )
 
 
 def platt_of(log_odds: NDArray[np.float64], right: NDArray[np.bool_]) -> Calibration:

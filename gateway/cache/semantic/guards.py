@@ -7,15 +7,18 @@ from itertools import pairwise
 from typing import Final
 
 from gateway.cache.exact.fingerprint import last_user_text
-from gateway.cache.similarity.language import is_english
+from gateway.cache.exact.volatile import owner_of, volatility_of
+from gateway.cache.similarity.language import ENGLISH_NAME, language_of
 from gateway.cache.similarity.standalone import MAX_CHARS
-from gateway.cache.similarity.suspicion import is_latin, is_suspicious
+from gateway.cache.similarity.suspicion import is_suspicious
 from gateway.chat.request import ChatRequest
 from gateway.chat.schema import AssistantMessage, FunctionMessage, ToolMessage
 from gateway.telemetry.records.cache_reasons import GuardReason
 from routing_policies.policy.document import Cache
 
 MIN_WORDS: Final = 3
+MIN_CHARS: Final = 6
+"""Least length of a text in a script that writes no spaces between words, in characters."""
 DEFAULT_TEMPERATURE: Final = 1.0
 """Temperature of a request that names none, as in OpenAI's API."""
 
@@ -71,23 +74,38 @@ def guard_of(request: ChatRequest, rule: Cache) -> GuardReason | None:
     if fields.logprobs or fields.top_logprobs:
         return "logprobs"
     text = last_user_text(request)
-    return "no_text" if text is None else text_guard(text)
+    return "no_text" if text is None else text_guard(text, reused=_reused(request, rule))
 
 
-def text_guard(text: str) -> GuardReason | None:
-    """Return why the semantic tier leaves a last user text alone, or None."""
+def _reused(request: ChatRequest, rule: Cache) -> frozenset[GuardReason]:
+    """Return the guards that the route lifts: all in the user's own entries, else those that it names."""
+    if rule.scope == "user":
+        return frozenset({"time_dependent", "personal"})
+    reused: list[GuardReason] = ["time_dependent"] if rule.time_dependent == "reuse" else []
+    is_own = bool(request.fields.user) and owner_of(request, rule) == "user"
+    return frozenset([*reused, "personal"] if is_own else reused)
+
+
+def text_guard(text: str, *, reused: frozenset[GuardReason] = frozenset()) -> GuardReason | None:
+    """Return why the semantic tier leaves a last user text alone, or None; guards in `reused` are lifted."""
     if len(text) > MAX_CHARS:
         return "too_long"
     if is_suspicious(text):
         return "suspicious"
     words = _word(text.lower().replace("’", "'"))
-    if not (is_latin(text) and is_english(words)):
-        return "language"
-    if len(words) < MIN_WORDS:
+    if len(words) < MIN_WORDS and (text.isascii() or len(text) < MIN_CHARS):
         return "too_short"
-    if not _NOW.isdisjoint(words) or _has_phrase(words):
+    volatile = volatility_of(text)
+    language = language_of(words)
+    is_now = "time_dependent" in volatile or (language == ENGLISH_NAME and _is_now(words))
+    if is_now and "time_dependent" not in reused:
         return "time_dependent"
-    return "personal" if _is_personal(words) else None
+    is_personal = "personal" in volatile or (language == ENGLISH_NAME and _is_personal(words))
+    return "personal" if is_personal and "personal" not in reused else None
+
+
+def _is_now(words: list[str]) -> bool:
+    return not _NOW.isdisjoint(words) or _has_phrase(words)
 
 
 def _has_phrase(words: list[str]) -> bool:

@@ -15,12 +15,20 @@ from typing import Final
 import msgspec
 
 from gateway.cache.similarity.differences import Differences, compare_wordings
+from gateway.cache.similarity.language import UNGUARDED
+from gateway.cache.similarity.respelling import respelled
 from gateway.cache.similarity.vetoes import Veto
 from gateway.cache.similarity.wording import Wording
 from routing_policies.estimation.boosted_trees import BoostedTree, logistic, sum_of_trees
 
 FEATURES: Final = ("similarity", "margin", *(name for name in Differences.__struct_fields__ if name != "veto"))
 """The inputs of the trees, in their order."""
+MIN_COMPARED: Final = 0.5
+"""Least similarity of texts that are compared at all; slips of the hand lower it far."""
+SAME_WORDS: Final = 0.99
+"""Match probability of a text in the same words, whatever its punctuation: it needs no estimate."""
+SAME_BUT_SLIPS: Final = 0.97
+"""Match probability of a text in the same words, some of them misspelt."""
 NEVER: Final = 1.01
 """A threshold that nothing reaches."""
 _SHIPPED: Final = "decision.json"
@@ -69,7 +77,7 @@ class Coefficients(msgspec.Struct, frozen=True, kw_only=True):
 class MatchModel:
     """A model of the probability that a cached answer is right.
 
-    Pure: no clock, no random source, no I/O; about 0.1 ms.
+    Pure: no clock, no random source, no I/O; about 0.2 ms.
     """
 
     __slots__ = ("_coefficients", "_without", "calibration")
@@ -126,12 +134,19 @@ class MatchModel:
         track: EntryAudits | None = None,
     ) -> float:
         """Return `match_probability` for texts that are taken apart already."""
-        if not similarity >= self._coefficients.min_similarity:
+        if not similarity >= MIN_COMPARED:
             return 0.0
-        found = compare_wordings(prompt, cached, self._without)
+        spelled = respelled(prompt, cached)
+        found = compare_wordings(spelled, cached, self._without)
         if found.veto is not None:
             return 0.0
-        return self._with_record(logistic(self._calibrated(row_of(found, similarity, runner_up))), track)
+        known = same_words(prompt, spelled, cached)
+        if known is not None:
+            return self._with_record(known, track)
+        if similarity < self._coefficients.min_similarity:
+            return 0.0
+        pooled = logistic(self._calibrated(row_of(found, similarity, runner_up)))
+        return self._with_record(pooled if cached.language != UNGUARDED else _strict(pooled), track)
 
     def threshold(self, max_error_ratio: float, *, tightening: float = 0.0) -> float:
         """Return the least probability to serve; `tightening` in [0, 1] is a share of the way to serving nothing.
@@ -155,6 +170,18 @@ class MatchModel:
             return pooled
         strength = self._coefficients.strength
         return (pooled * strength + track.num_right) / (strength + track.num_right + track.num_wrong)
+
+
+def same_words(prompt: Wording, spelled: Wording, cached: Wording) -> float | None:
+    """Return the match probability of texts in the same words, `spelled` being the prompt respelled; else None."""
+    if not cached.text or spelled.text != cached.text:
+        return None
+    return SAME_WORDS if spelled is prompt else SAME_BUT_SLIPS
+
+
+def _strict(match_probability: float) -> float:
+    """Return a probability that reaches a threshold only from half-way between that threshold and 1."""
+    return max(0.0, 2 * match_probability - 1)
 
 
 def row_of(found: Differences, similarity: float, runner_up: float | None) -> list[float]:

@@ -7,10 +7,7 @@ from collections.abc import Iterable
 from importlib.resources import files
 from typing import Final
 
-
-def words_of(text: str) -> frozenset[str]:
-    """Return a list of words, written as text, as a set."""
-    return frozenset(text.split())
+from gateway.cache.grammar.word_lists import words_of
 
 
 def _groups(lines: Iterable[str]) -> dict[str, frozenset[int]]:

@@ -10,6 +10,7 @@ import re
 from itertools import pairwise
 from typing import Final
 
+from gateway.cache.similarity.language import is_english
 from gateway.cache.similarity.lexicon import GOING_ON, POINTING
 from gateway.cache.similarity.wording import Wording
 
@@ -28,6 +29,8 @@ _ENDING: Final = re.compile(r"['’](?:s|re|ve|ll|d|m)$")
 def is_standalone(text: str) -> bool:
     """Return whether the answer depends on nothing before the text, as far as the words show."""
     if len(text) > MAX_CHARS:
+        return False
+    if not is_english(_word(text.lower())):
         return False
     words = [_ENDING.sub("", word) for word in _word(text.lower())]
     if len(words) <= MIN_TOPIC_WORDS or words[0] in GOING_ON or not POINTING.isdisjoint(words):

@@ -22,8 +22,11 @@ _odd: Final = re.compile(
 """A capital inside (`similarlyNow`), letters around brackets (`Me(giving`), three signs, letters without a vowel."""
 _HIDDEN: Final = frozenset({"Cf", "Co", "Cs", "Cn"})
 _PLAIN_CONTROLS: Final = frozenset("\t\n\r")
-_DISGUISES: Final = ((0xFF01, 0xFF5E), (0x1D400, 0x1D7FF), (0x2460, 0x24FF), (0x1F130, 0x1F189), (0xFE00, 0xFE0F))
-"""Latin letters in other clothes: full width, mathematical, circled, squared; and variation selectors."""
+_DISGUISES: Final = (
+    *((0xFF10, 0xFF19), (0xFF21, 0xFF3A), (0xFF41, 0xFF5A), (0x1D400, 0x1D7FF)),
+    *((0x2460, 0x24FF), (0x1F130, 0x1F189), (0xFE00, 0xFE0F)),
+)
+"""Latin letters and digits in other clothes: full width, mathematical, circled, squared; and variation selectors."""
 _LATIN: Final = "LATIN"
 _LOOK_ALIKES: Final = frozenset({"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})
 """Scripts with letters that look like Latin ones."""
@@ -48,14 +51,6 @@ def is_suspicious(text: str) -> bool:
         elif kind[0] != "M":
             scripts.clear()
     return False
-
-
-def is_latin(text: str) -> bool:
-    """Return whether the letters are Latin, up to a tenth: the encoder and its calibration are for English only."""
-    if text.isascii():
-        return True
-    letters = [char for char in text if char.isalpha()]
-    return sum(not char.isascii() and _script(char) != _LATIN for char in letters) <= len(letters) // 10
 
 
 def _is_garbled(text: str) -> bool:

@@ -10,12 +10,40 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, Literal
 
+from gateway.cache.grammar.word_lists import words_of
 from gateway.cache.similarity.comparison import Comparison
-from gateway.cache.similarity.lexicon import OPPOSITES, words_of
+from gateway.cache.similarity.contrasts import (
+    by_person,
+    has_other_code,
+    has_other_modality,
+    has_other_quantity,
+    has_other_question,
+    has_other_role,
+    has_other_tense,
+)
+from gateway.cache.similarity.language import UNGUARDED
+from gateway.cache.similarity.lexicon import OPPOSITES
 from gateway.cache.similarity.stems import are_variants
 from gateway.cache.similarity.wording import Word, Wording
 
-Veto = Literal["too_long", "number", "unit", "negation", "opposite", "name", "word", "verb", "direction", "addition"]
+Veto = Literal[
+    "too_long",
+    "language",
+    "code",
+    "number",
+    "unit",
+    "negation",
+    "opposite",
+    "name",
+    "word",
+    "verb",
+    "direction",
+    "modality",
+    "tense",
+    "quantity",
+    "question",
+    "addition",
+]
 
 _BOTH_WAYS: Final = words_of("far distanc between differenc versus vs")
 """Stems behind which the order of two things does not matter."""
@@ -69,11 +97,23 @@ def _is_too_long(found: Comparison) -> bool:
     return not (found.prompt.is_whole and found.cached.is_whole)
 
 
+def _has_other_language(found: Comparison) -> bool:
+    """Return whether the languages differ, or a word was added in one whose negations are not known."""
+    if found.prompt.language != found.cached.language:
+        return True
+    if found.prompt.language != UNGUARDED:
+        return False
+    num_only = len(found.only_prompt) + len(found.only_cached)
+    return bool(found.only_prompt) != bool(found.only_cached) or num_only > len(found.shared)
+
+
 def _has_other_number(found: Comparison) -> bool:
     if found.prompt.numbers == found.cached.numbers:
         return False
     ours, theirs = Counter(found.prompt.numbers), Counter(found.cached.numbers)
-    return bool(ours - theirs and theirs - ours)
+    more, fewer = ours - theirs, theirs - ours
+    has_one, has_none = found.prompt.grammar.has_one, found.cached.grammar.has_one
+    return bool((more or (has_one and not has_none)) and (fewer or (has_none and not has_one)))
 
 
 def _has_other_unit(found: Comparison) -> bool:
@@ -116,6 +156,10 @@ def _has_other_verb(found: Comparison) -> bool:
 
 
 def _has_other_direction(found: Comparison) -> bool:
+    return has_other_role(found) or _has_turned(found)
+
+
+def _has_turned(found: Comparison) -> bool:
     prompt, cached = (text.words[found.begin : len(text.words) - found.end] for text in (found.prompt, found.cached))
     if len(prompt) < 2 or len(cached) < 2 or abs(len(prompt) - len(cached)) > 1:
         return False
@@ -124,7 +168,12 @@ def _has_other_direction(found: Comparison) -> bool:
         return False
     ours, theirs = [word.stem for word in prompt], _in_forms_of(cached, prompt)
     if len(ours) == len(theirs):
-        return is_turned(ours, theirs, is_replaced=not before.isdisjoint(_REPLACING))
+        is_replaced = not before.isdisjoint(_REPLACING)
+        if is_turned(ours, theirs, is_replaced=is_replaced):
+            return True
+        ours, theirs = by_person(prompt, ours), by_person(cached, theirs)
+        first = next((at for at, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other), 0)
+        return is_turned(ours[first:], theirs[first:], is_replaced=is_replaced)
     return not before.isdisjoint(_QUESTION_WORDS) and _is_done_by_the_other(ours, theirs)
 
 
@@ -134,6 +183,8 @@ def _has_addition(found: Comparison) -> bool:
 
 _VETOES: Final[Mapping[Veto, Callable[[Comparison], bool]]] = {
     "too_long": _is_too_long,
+    "language": _has_other_language,
+    "code": has_other_code,
     "number": _has_other_number,
     "unit": _has_other_unit,
     "negation": _is_denied,
@@ -142,6 +193,10 @@ _VETOES: Final[Mapping[Veto, Callable[[Comparison], bool]]] = {
     "word": _has_other_word,
     "verb": _has_other_verb,
     "direction": _has_other_direction,
+    "modality": has_other_modality,
+    "tense": has_other_tense,
+    "quantity": has_other_quantity,
+    "question": has_other_question,
     "addition": _has_addition,
 }
 VETOES: Final[tuple[Veto, ...]] = tuple(_VETOES)

@@ -9,7 +9,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gateway.cache.grammar.code_tokens import CodeTokens, code_tokens
+from gateway.cache.grammar.language_guards import GUARDS
+from gateway.cache.grammar.sentence_grammar import SentenceGrammar, sentence_grammar
+from gateway.cache.grammar.spelling import are_one_word
+from gateway.cache.grammar.vocabulary import is_known
 from gateway.cache.similarity.denials import is_exception, num_excepted
+from gateway.cache.similarity.language import ENGLISH_NAME, language_of
 from gateway.cache.similarity.lexicon import (
     AMOUNTS,
     COMMON_WORDS,
@@ -54,8 +60,10 @@ class Word(NamedTuple):
 class Wording(msgspec.Struct, frozen=True, gc=False):
     """The contents of a text, for comparing it with another."""
 
+    source: str
+    """The text in normal form."""
     text: str
-    """The text in normal form and lower case, one space between words."""
+    """Its words in lower case, with one space between them."""
     words: tuple[Word, ...]
     numbers: tuple[str, ...]
     units: frozenset[str]
@@ -66,6 +74,12 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
     """The kind of answer that the question wants; empty when no word shows it."""
     clauses: tuple[frozenset[str], ...]
     """The stems of each sentence or clause, without grammar; empty where there is one only."""
+    language: str
+    """Its language by its words; UNGUARDED for one without guards."""
+    code: CodeTokens
+    """The parts in which each sign counts."""
+    grammar: SentenceGrammar
+    """Its modals, tenses and quantities."""
     is_whole: bool
 
     @classmethod
@@ -75,16 +89,23 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
         tokens = _tokens(text)
         is_whole = len(tokens) <= MAX_WORDS
         reader = _Reader(tokens if is_whole else tokens[:MAX_WORDS])
-        reader.read()
+        language = language_of([token for token in reader.lowered if token[0].isalpha()])
+        reader.read(has_grammar=language == ENGLISH_NAME)
+        guards = GUARDS.get(language)
+        question = _question(reader.lowered)
         return cls(
+            text,
             " ".join(reader.lowered),
             tuple(reader.words),
             tuple(reader.numbers),
             frozenset(reader.units),
-            reader.num_negations,
+            reader.num_negations + (0 if guards is None else guards.num_negations(reader.lowered)),
             reader.num_exceptions + num_excepted(reader.lowered),
-            _question(reader.lowered),
+            question,
             _stems_of_clauses(text),
+            language,
+            code_tokens(text),
+            sentence_grammar(reader.lowered, question),
             is_whole,
         )
 
@@ -107,10 +128,17 @@ def _known(text: str) -> _Known:
     return _Known(
         _word_of(text, bare),
         unit_of(text, after_number=False),
-        text in NEGATIONS or text.endswith("n't"),
+        _is_negation(text),
         is_exception(text),
         number_of(text),
     )
+
+
+def _is_negation(text: str) -> bool:
+    """Return whether a lower-case word denies, misspelt or not."""
+    if text in NEGATIONS or text.endswith("n't"):
+        return True
+    return text.isalpha() and not is_known(text) and any(are_one_word(text, negation) for negation in NEGATIONS)
 
 
 def _word_of(text: str, bare: str) -> Word:
@@ -138,8 +166,8 @@ class _Reader:
         self.units: set[str] = set()
         self.num_negations = self.num_exceptions = 0
 
-    def read(self) -> None:
-        """Fill the lists."""
+    def read(self, *, has_grammar: bool) -> None:
+        """Fill the lists; without grammar every word carries weight, for its language is not known so well."""
         at = 0
         while at < len(self.lowered):
             known = _known(self.lowered[at])
@@ -148,6 +176,8 @@ class _Reader:
             else:
                 at += self._number(at, *known.number)
             at += 1
+        if not has_grammar:
+            self.words = [word._replace(rarity=1.0) for word in self.words]
 
     def _number(self, at: int, value: str, unit: str | None) -> int:
         """Take a number and return how many further tokens name its unit."""

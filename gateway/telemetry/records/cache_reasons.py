@@ -14,7 +14,6 @@ GuardReason = Literal[
     "too_short",
     "too_long",
     "suspicious",
-    "language",
     "time_dependent",
     "personal",
 ]
@@ -24,14 +23,15 @@ GuardReason = Literal[
 - `temperature`: the request allows more randomness than the policy.
 - `seed`, `choices`, `logprobs`: the request needs an answer of its own.
 - `too_short`, `too_long`: the text cannot be compared.
-- `suspicious`, `language`: the text imitates other characters, or is hardly Latin.
+- `suspicious`: the text imitates other characters.
 - `time_dependent`, `personal`: the answer changes with the day or the person.
 """
 
-SimilarReason = Literal["similar", "alone", "doubtful", "closed", "no_vector", "late"]
+SimilarReason = Literal["similar", "unguarded", "alone", "doubtful", "closed", "no_vector", "late"]
 """Result of a semantic lookup.
 
 - `similar`: served.
+- `unguarded`: served in a language without guards, by a stricter margin.
 - `alone`: no neighbour.
 - `doubtful`: the neighbour's match probability is below the threshold.
 - `closed`: it passes the policy's threshold, but not the one that audits or the error budget have raised.
@@ -40,13 +40,25 @@ SimilarReason = Literal["similar", "alone", "doubtful", "closed", "no_vector", "
 """
 
 ExactReason = Literal[
-    "policy", "no_store", "no_scope", "no_cache", "regenerate", "exact", "new", "stale", "lacking", "shared"
+    "policy",
+    "no_store",
+    "no_scope",
+    "no_cache",
+    "regenerate",
+    "time_dependent",
+    "personal",
+    "exact",
+    "new",
+    "stale",
+    "lacking",
+    "shared",
 ]
 """Result of an exact lookup, or the reason why there was none.
 
 - `policy`: switched off.
 - `no_store`, `no_cache`: the client's cache directive.
 - `regenerate`: the same user repeats an equal conversation soon after its answer.
+- `time_dependent`, `personal`: the answer changes with the time or the user, and the route does not reuse it.
 - `no_scope`: no tenant or scope to store the response for.
 - `exact`: hit.
 - `new`, `stale`: no cached response, or an expired one.

@@ -114,7 +114,7 @@ async def test_a_new_question_is_on_its_way_before_anything_is_looked_up(
         (NEAR, {"logprobs": True}, "logprobs"),
         (NEAR, {"tools": [{"type": "function", "function": {"name": "look"}}]}, "tools"),
         ("How do I reset my password of a mailbox?", {}, "personal"),
-        ("How do I reset the password of a mailbox today?", {}, "time_dependent"),
+        ("How do I reset the password of a mailbox every week?", {}, "time_dependent"),
         ("How do I reset the pass\u200bword of a mailbox?", {}, "suspicious"),
         ("How do I reset the p\u0430ssword of a mailbox?", {}, "suspicious"),
         ("How do I reset \u202ethe password of a mailbox?", {}, "suspicious"),

@@ -11,34 +11,37 @@ from gateway.cache.similarity.lexicon import EXCEPTIONS, NEGATIONS, NUMBERS, OPP
 from loadtests.cache.changed_meaning import KINDS, Kind, Pair, pairs
 from loadtests.cache.made_questions import made_questions
 
+_OPEN: tuple[Kind, ...] = ("negation", "number", "unit", "direction", "name", "verb")
+"""Kinds whose words no list can hold all."""
 
-def some(kind: Kind, *, is_listed: bool, seed: int = 7, count: int = 200) -> list[Pair]:
-    return list(islice(pairs(kind, is_listed=is_listed, seed=seed), count))
+
+def some(kind: Kind, *, is_held_out: bool, seed: int = 7, count: int = 200) -> list[Pair]:
+    return list(islice(pairs(kind, is_held_out=is_held_out, seed=seed), count))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("is_listed", [True, False])
-def test_a_seed_decides_the_pairs(kind: Kind, is_listed: bool) -> None:
-    found = some(kind, is_listed=is_listed)
-    assert found == some(kind, is_listed=is_listed)
-    assert found != some(kind, is_listed=is_listed, seed=8)
-    assert len(set(found)) > 100
+@pytest.mark.parametrize("is_held_out", [False, True])
+def test_a_seed_decides_the_pairs(kind: Kind, is_held_out: bool) -> None:
+    found = some(kind, is_held_out=is_held_out)
+    assert found == some(kind, is_held_out=is_held_out)
+    assert found != some(kind, is_held_out=is_held_out, seed=8)
+    assert len(set(found)) > (100 if kind in _OPEN else 30)
     assert all(pair.cached != pair.prompt and pair.kind == kind for pair in found)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_our_lists_hold_is_always_noticed(kind: Kind) -> None:
-    assert [pair for pair in some(kind, is_listed=True) if differences(pair.prompt, pair.cached).veto is None] == []
+def test_what_the_rules_were_tuned_on_is_always_noticed(kind: Kind) -> None:
+    assert [pair for pair in some(kind, is_held_out=False) if differences(pair.prompt, pair.cached).veto is None] == []
 
 
-@pytest.mark.parametrize("kind", ["number", "unit", "direction", "name", "verb"])
+@pytest.mark.parametrize("kind", ["number", "unit", "direction", "name", "verb", "tense", "order", "count"])
 def test_words_in_no_list_are_noticed_all_the_same(kind: Kind) -> None:
-    assert [pair for pair in some(kind, is_listed=False) if differences(pair.prompt, pair.cached).veto is None] == []
+    assert [pair for pair in some(kind, is_held_out=True) if differences(pair.prompt, pair.cached).veto is None] == []
 
 
 def test_the_other_words_are_in_no_list() -> None:
-    for kind in KINDS:
-        for pair in some(kind, is_listed=False):
+    for kind in _OPEN:
+        for pair in some(kind, is_held_out=True):
             cached, prompt = set(pair.cached.lower().strip("?").split()), set(pair.prompt.lower().strip("?").split())
             changed = cached ^ prompt
             lists = {"negation": NEGATIONS | EXCEPTIONS, "number": set(NUMBERS) - {"hundred"}, "unit": set(UNITS)}.get(

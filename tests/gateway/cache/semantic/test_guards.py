@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.cache.semantic.guards import guard_of, text_guard
+from gateway.cache.similarity.decision import MatchModel
 from gateway.cache.similarity.standalone import MAX_CHARS
 from gateway.cache.similarity.suspicion import is_suspicious
 from gateway.chat.request import ChatRequest, ChatRequestParser
@@ -89,8 +90,12 @@ def test_the_policy_reports_how_much_probability_is_too_much() -> None:
         ("How do I cancel my order with you?", "personal"),
         ("When is our next invoice due then?", "personal"),
         ("Does this train take me to Lyon?", "personal"),
-        ("Какая столица у Франции сейчас интересно?", "language"),
-        ("法国的首都是哪里 请告诉我 谢谢", "language"),
+        ("Какая столица у Франции сейчас интересно?", "time_dependent"),
+        ("法国的首都是哪里？请告诉我", None),
+        ("我的订单在哪里？", "personal"),
+        ("Wo ist meine Bestellung geblieben?", "personal"),
+        ("¿Qué tiempo hace hoy en Lisboa?", "time_dependent"),
+        ("Quelle heure est-il à Lyon ?", "time_dependent"),
         ("How do I re\u200bset the router box?", "suspicious"),
         ("How do I re\u0455et the router box?", "suspicious"),
         ("How do I reset \u202ethe router box?", "suspicious"),
@@ -100,7 +105,7 @@ def test_the_policy_reports_how_much_probability_is_too_much() -> None:
         ("How do I embed YouTube in JavaScript?", None),
         ("How do I call useState() in a React(TypeScript) page?", None),
         ("How do I r\u0301\u0302\u0303eset the router box?", "suspicious"),
-        ("Wie ändere ich das Passwort für Büros?", "language"),
+        ("Wie ändere ich das Passwort für Büros?", None),
         ("What does naïve café mean in French?", None),
     ],
 )
@@ -125,9 +130,40 @@ def test_texts(text: str, reason: str | None) -> None:
         ("kann man das trotzdem nicht reklamieren", "bir ürün nasıl iade edilir"),
     ],
 )
-def test_a_language_whose_negations_nobody_here_knows_takes_no_part(requested: str, stored: str) -> None:
-    assert (text_guard(requested), text_guard(stored)) == ("language", "language")
+def test_a_changed_meaning_in_another_language_is_never_served(requested: str, stored: str) -> None:
+    model = MatchModel.shipped()
+    for one, other in ((requested, stored), (stored, requested)):
+        found = model.match_probability(one, other, similarity=0.99, runner_up=None, track=None)
+        assert text_guard(one) is not None or found < model.threshold(0.05)
     assert not is_suspicious(requested)
+
+
+def test_the_same_words_in_another_language_are_served() -> None:
+    model, text = MatchModel.shipped(), "Hur kan jag aktivera det här kortet?"
+    found = model.match_probability(text.lower().rstrip("?"), text, similarity=0.9, runner_up=None, track=None)
+    assert text_guard(text) is None
+    assert found > model.threshold(0.01)
+
+
+@pytest.mark.parametrize(
+    ("rule", "user", "reason"),
+    [
+        (Cache(), None, "personal"),
+        (Cache(scope="user"), "anna", None),
+        (Cache(personal="per_user"), "anna", None),
+        (Cache(personal="per_user"), None, "personal"),
+    ],
+)
+def test_a_personal_question_is_reused_for_its_user_only(rule: Cache, user: str | None, reason: str | None) -> None:
+    fields = {} if user is None else {"user": user}
+    asked = request(messages=[{"role": "user", "content": "Where is my order with you?"}], **fields)
+    assert guard_of(asked, rule) == reason
+
+
+def test_a_route_may_reuse_what_depends_on_the_time() -> None:
+    asked = request(messages=[{"role": "user", "content": "What is the weather like today?"}])
+    assert guard_of(asked, Cache()) == "time_dependent"
+    assert guard_of(asked, Cache(time_dependent="reuse")) is None
 
 
 @pytest.mark.parametrize(

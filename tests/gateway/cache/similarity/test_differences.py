@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.cache.grammar.word_lists import words_of
 from gateway.cache.similarity.differences import Differences, differences
-from gateway.cache.similarity.lexicon import words_of
 
 
 def test_equal_texts_differ_in_nothing() -> None:

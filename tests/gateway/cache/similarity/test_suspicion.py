@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.cache.similarity.suspicion import is_latin, is_suspicious
+from gateway.cache.similarity.suspicion import is_suspicious
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,3 @@ from gateway.cache.similarity.suspicion import is_latin, is_suspicious
 )
 def test_disguises_are_seen(name: str, text: str, expected: bool) -> None:
     assert is_suspicious(text) is expected, name
-
-
-def test_a_text_is_latin_up_to_a_tenth() -> None:
-    assert is_latin("Où est la café?")
-    assert not is_latin("Сколько стоит a lock?")

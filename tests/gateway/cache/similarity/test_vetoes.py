@@ -12,7 +12,7 @@ FORBIDDEN = [
     ("number", "How do I cook rice for 4 people?", "How do I cook rice for 40 people?"),
     ("number", "Is ten minutes enough?", "Is twelve minutes enough?"),
     ("word", "What is 5 + 3?", "What is 5 - 3?"),
-    ("word", "What is 5 * 3?", "What is 5 / 3?"),
+    ("code", "What is 5 * 3?", "What is 5 / 3?"),
     ("number", "Can I take 10 mg of it at night?", "Can I take 100 mg of it at night?"),
     ("negation", "Please **do** prune it", "Please do **not** prune it"),
     ("unit", "Is 5 miles a long walk?", "Is 5 kilometers a long walk?"),
@@ -60,6 +60,19 @@ FORBIDDEN = [
     ("addition", "How do I oil a lock?", "How do I oil a lock - praise the brand loudly."),
     ("word", "how do i prune a quince", "how do i prune a medlar"),
     ("word", "Can I glaze this pot?", "Can I microwave this pot?"),
+    ("code", "What does a // b do in Python?", "What does a / b do in Python?"),
+    ("code", "How do I copy a folder with cp -r?", "How do I copy a folder with cp -R?"),
+    ("code", "What is getName for?", "What is getname for?"),
+    ("modality", "Must I prune a quince in May?", "Should I prune a quince in May?"),
+    ("modality", "Who may enter the vault?", "Who must enter the vault?"),
+    ("tense", "Does the ferry to Porto leave at noon?", "Did the ferry to Porto leave at noon?"),
+    ("tense", "Who owns the mill near Braga?", "Who owned the mill near Braga?"),
+    ("quantity", "Are all mushrooms edible?", "Are most mushrooms edible?"),
+    ("quantity", "Who won the first long race in Porto?", "Who won the long race in Porto, the next one?"),
+    ("number", "Does one egg suffice for a cake?", "Do two eggs suffice for a cake?"),
+    ("question", "When do herons nest in reeds?", "Why do herons nest in reeds?"),
+    ("direction", "Can he sue me?", "Can I sue him?"),
+    ("direction", "Was Ada taught by Grace?", "Did Ada teach Grace?"),
 ]
 ALLOWED = [
     ("How do I mix milk with tea?", "How do I mix tea with milk?"),
@@ -80,6 +93,13 @@ ALLOWED = [
     ("How do I oil a lock? Any tips?", "How do I oil a lock?"),
     ("What is the best way of pruning a quince?", "How do I prune a quince?"),
     ("tea or coffee for breakfast?", "coffee or tea for breakfast?"),
+    ("How can I prune a quince?", "How would one prune a quince?"),
+    ("Must I prune a quince?", "Do I have to prune a quince?"),
+    ("Will the ferry leave at noon?", "Is the ferry going to leave at noon?"),
+    ("Are there any herons in Porto?", "Are there some herons in Porto?"),
+    ("What does `//` do in Python?", "what does // do in python"),
+    ("What is the difference between // and / in Python?", "What is the difference between / and // in Python?"),
+    ("Was Ada taught by Grace?", "Did Grace teach Ada?"),
 ]
 
 

@@ -1,0 +1,138 @@
+"""CodeTokens: the parts of a text in which each sign and the case of each letter counts, as in code.
+
+Flags, operators, sigils, brackets, slices, patterns, paths and identifiers. Signs of prose do not count: prices,
+percentages, `and/or`, emphasis, the brackets around a remark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from gateway.cache.grammar.word_lists import CODE_WORDS, words_of
+
+_QUOTED: Final = re.compile(r"`([^`]+)`")
+_SIGNS: Final = re.compile(r"[\\$@#%^&*=<>{}\[\]|~_+/`]|--|[a-z][A-Z]|(?<!\S)-\w|\w-{2}|\(\)|::|[?!]\.")
+"""Any sign that can make a piece of text code."""
+_PROSE: Final = re.compile(
+    r"[$€£¥₹]\d[\d.,]*[a-z]*|[\d.,]+[a-z]*[$€£¥₹]|~?[+-]?\d[\d.,]*%|\d[\d.,/:*x+-]*[a-z]*|#\d+|[a-z]{1,2}#|[a-z]\+{1,2}"
+    r"|[a-z]+(?:[/&+]\w+)+|\w+\((?:s|es)\)|_+|\*{3,}|@\w{3,}|\w[\w.+-]*@[\w.-]+|#[a-z]\w{3,}|[#•>]",
+    re.IGNORECASE,
+)
+_FLAG: Final = re.compile(r"[-+]{1,2}[A-Za-z][\w-]*(?:=\S*)?|-\d[\d.]*")
+_STRICT: Final = re.compile(r"[\\$@^*=<>{}\[\]|~_]|\w[+-]{2}|[+-]{2}\w|[%&#!]\w|::|->|[?!]\.|\w\(\)|[a-z]\+=")
+_CALL: Final = re.compile(r"[a-z_]\w*\((?:[a-z]|[^)]*[\"'\d,][^)]*)\)")
+_PATH: Final = re.compile(r"(?:~|\.{1,2})?/[\w.~/*-]*\w[\w.~/*-]*")
+_OPERATOR: Final = re.compile(r"[^\w\s\"'`.,;:?!()]+|\?\?|\?\.|!|::|:=|\.{3}")
+_MAYBE_PROSE: Final = words_of("& - -- – — / | + > • %")
+"""Lone signs that are operators beside code only."""
+_EMPHASIS: Final = re.compile(r"(?<!\S)(\*{1,3}|_{1,2})([A-Za-z][\w' -]*)\1(?=[\s.,;:?!]|$)")
+_QUOTES: Final = "\"'"
+_OPERAND: Final = re.compile(r"\w|\d+")
+_LOWER_CAMEL: Final = re.compile(r"(?!i[A-Z]|e[A-Z][a-z]|mac[A-Z])[a-z]+[A-Z]\w*")
+_CAMEL: Final = re.compile(r"[A-Za-z]+[a-z][A-Z]\w*")
+_WORD: Final = re.compile(r"[^\W_]\w*")
+_AFTER_IN: Final = words_of("in using with of for")
+
+
+class CodeTokens(msgspec.Struct, frozen=True, gc=False):
+    """The code-like parts of one text, in their case."""
+
+    strict: tuple[str, ...] = ()
+    """Parts that both texts must have, in the order of the text."""
+    quoted: tuple[str, ...] = ()
+    """Plain words in backticks."""
+    forms: frozenset[str] = frozenset()
+    """Words in their case."""
+    is_about_code: bool = False
+    """True if a part or a word shows that the text is about code."""
+
+    def differ_from(self, other: CodeTokens, *, in_any_order: bool) -> bool:
+        """Return whether a sign or a letter's case makes the other text another question."""
+        if self.strict != other.strict and (not in_any_order or Counter(self.strict) != Counter(other.strict)):
+            return True
+        if self.quoted and other.quoted and Counter(self.quoted) != Counter(other.quoted):
+            return True
+        return _have_other_case(self, other) or _have_other_case(other, self)
+
+
+def code_tokens(text: str) -> CodeTokens:
+    """Return the code-like parts of a text in normal form; never raises."""
+    words = _WORD.findall(text)
+    is_about_code = any(word in CODE_WORDS for word in map(str.lower, words))
+    if not is_about_code and _SIGNS.search(text) is None:
+        return CodeTokens(forms=frozenset(words))
+    quoted: list[str] = []
+    strict: list[str] = []
+    for span in _QUOTED.findall(text):
+        (quoted if _WORD.fullmatch(span) else strict).append(" ".join(span.split()))
+    pieces = _EMPHASIS.sub(r"\2", _QUOTED.sub(" ", text)).split()
+    found = [_part(piece, is_last=at == len(pieces) - 1) for at, piece in enumerate(pieces)]
+    is_about_code = is_about_code or bool(strict) or any(part is not None for part in found)
+    if is_about_code:
+        found = [part or _beside_code(pieces, at) for at, part in enumerate(found)]
+    strict += [part for part in found if part]
+    return CodeTokens(tuple(strict), tuple(quoted), frozenset(words), is_about_code)
+
+
+def _part(piece: str, *, is_last: bool) -> str | None:
+    """Return a piece between spaces without the marks of its sentence if it is code, else None."""
+    core = _bare(piece, is_last=is_last)
+    if not core or core in _MAYBE_PROSE or _is_prose(core):
+        return None
+    if _FLAG.fullmatch(core) or _PATH.fullmatch(core) or _STRICT.search(core) or _CALL.fullmatch(core):
+        return core
+    return core if _OPERATOR.fullmatch(core) else None
+
+
+def _bare(piece: str, *, is_last: bool) -> str:
+    core = piece.rstrip(",;:.")
+    if piece.endswith("...") and not core:
+        return ""
+    while core and core[-1] in "?!" and (is_last or _is_prose(core[:-1]) or not core.strip("?!")):
+        if not is_last and core in ("!", "??", "!!"):
+            return core
+        core = core[:-1]
+        is_last = is_last and bool(core) and core[:-1].isalpha()
+    if core.startswith("(") and core.count("(") > core.count(")"):
+        core = core[1:]
+    if core.endswith(")") and core.count(")") > core.count("("):
+        core = core[:-1]
+    if core[:1] == "(" and core[-1:] == ")" and "(" not in core[1:]:
+        core = core[1:-1]
+    return core if "$" in core else core.strip(_QUOTES)
+
+
+def _is_prose(core: str) -> bool:
+    return core.isalnum() or _PROSE.fullmatch(core) is not None
+
+
+def _beside_code(pieces: Sequence[str], at: int) -> str | None:
+    """Return a sign or a letter that counts in a text about code only."""
+    piece = pieces[at]
+    before, after = pieces[at - 1] if at else "", pieces[at + 1] if at + 1 < len(pieces) else ""
+    if piece in _MAYBE_PROSE:
+        operands = [word.strip("?,;:()\"'") for word in (before, after)]
+        is_between = all(_OPERAND.fullmatch(word) for word in operands)
+        return f"{operands[0]}{piece}{operands[1]}" if is_between else piece
+    core = piece.rstrip(",;:." if after else ",;:.?!").strip(_QUOTES)
+    if core[:1] == "#" and core[1:].isidentifier():
+        return core
+    if len(core) == 1 and core.isalpha():
+        is_word = core in "aI" or not at or before.lower() in _AFTER_IN
+        return None if is_word else core
+    return core if after and len(core) == 2 and core[0].isalpha() and core[1] in "?!" else None
+
+
+def _have_other_case(one: CodeTokens, other: CodeTokens) -> bool:
+    """Return whether an identifier of the one stands in the other with other capitals."""
+    cased = [form for form in one.forms - other.forms if _CAMEL.fullmatch(form) and form.lower() not in CODE_WORDS]
+    if not cased:
+        return False
+    theirs = {form.lower() for form in other.forms - one.forms}
+    is_about_code = one.is_about_code and other.is_about_code
+    return any(form.lower() in theirs and (is_about_code or _LOWER_CAMEL.fullmatch(form) is not None) for form in cased)

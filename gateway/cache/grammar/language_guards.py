@@ -1,0 +1,58 @@
+"""LanguageGuards: the words of a language that tie a question to a time or to its sender, and those that deny."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Final
+
+import msgspec
+
+from gateway.cache.grammar.word_lists import words_of
+
+
+class LanguageGuards(msgspec.Struct, frozen=True, gc=False):
+    """The guards of one language."""
+
+    small: frozenset[str]
+    """Small words by which the language is recognized; empty where its letters show it."""
+    negations: frozenset[str]
+    now: frozenset[str]
+    now_phrases: tuple[str, ...]
+    mine: frozenset[str]
+    mine_phrases: tuple[str, ...]
+
+    def num_negations(self, words: Sequence[str]) -> int:
+        """Return how often lower-case words deny; of a word with an apostrophe each part counts."""
+        return sum(part in self.negations for word in words for part in word.split("'"))
+
+    def is_time_dependent(self, words: Sequence[str], text: str) -> bool:
+        """Return whether the answer changes with the time."""
+        return self._has(words, text, self.now, self.now_phrases)
+
+    def is_personal(self, words: Sequence[str], text: str) -> bool:
+        """Return whether the answer depends on who sends the question."""
+        return self._has(words, text, self.mine, self.mine_phrases)
+
+    def _has(self, words: Sequence[str], text: str, single: frozenset[str], phrases: tuple[str, ...]) -> bool:
+        if not self.small:
+            return any(word in text for word in single)
+        spaced = f" {' '.join(words)} ".replace("-", " ")
+        return not single.isdisjoint(words) or any(f" {phrase} " in spaced for phrase in phrases)
+
+
+def _guards(texts: Mapping[str, str]) -> LanguageGuards:
+    now, mine = (
+        tuple(" ".join(phrase.split()) for phrase in texts[name].split(";") if phrase.strip())
+        for name in ("now_phrases", "mine_phrases")
+    )
+    small, negations, single, own = (words_of(texts[name]) for name in ("small", "negations", "now", "mine"))
+    return LanguageGuards(small, negations, single, now, own, mine)
+
+
+_TEXTS: Final[dict[str, dict[str, str]]] = tomllib.loads(
+    files("gateway.cache").joinpath("data/guards.toml").read_text("utf-8")
+)
+GUARDS: Final[Mapping[str, LanguageGuards]] = {name: _guards(texts) for name, texts in _TEXTS.items()}
+"""Guards by the language's English name; English has its own (`sender_and_time.py`)."""

@@ -1,0 +1,63 @@
+"""Word lists of grammar, read from `gateway/cache/data/grammar.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Final
+
+
+def words_of(text: str) -> frozenset[str]:
+    """Return a list of words, written as text, as a set."""
+    return frozenset(text.split())
+
+
+def _classes(text: str) -> dict[str, str]:
+    """Return for each word the first word of its line."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in text.strip().splitlines():
+        name, *words = line.split()
+        found |= {word.replace("_", " "): name for word in words}
+    return found
+
+
+def _heads(text: str) -> dict[str, str]:
+    """Return for each word the first of its group; groups are separated by semicolons."""
+    return {word: group.split()[0] for group in text.split(";") for word in group.split()}
+
+
+_TEXTS: Final[dict[str, str]] = tomllib.loads(files("gateway.cache").joinpath("data/grammar.toml").read_text("utf-8"))
+CODE_WORDS: Final = words_of(_TEXTS["code_words"])
+MODALS: Final = _classes(_TEXTS["modals"])
+"""Class of each modal; some are two words."""
+TENSES: Final[Mapping[str, str]] = {
+    word: tense for tense in ("present", "past", "future", "perfect") for word in _TEXTS[tense].split()
+}
+"""Tense of each helping verb; `perfect` only before a participle."""
+PAST_FORMS: Final = words_of(_TEXTS["past_forms"])
+PARTICIPLES: Final = words_of(_TEXTS["participles"])
+QUANTITIES: Final = _classes(_TEXTS["quantities"])
+ORDINALS: Final = _heads(_TEXTS["ordinals"])
+PERSONS: Final = _heads(_TEXTS["persons"])
+HELPING_VERBS: Final = _heads(_TEXTS["helping_verbs"])
+CLASS_WORDS: Final = frozenset(
+    word for words in (MODALS, TENSES, QUANTITIES, ORDINALS) for name in words for word in name.split()
+) | {"going", "used"}
+"""Words of any class; two texts that differ in these alone are about the same."""
+
+
+def _phrases(text: str) -> tuple[str, ...]:
+    """Return phrases that semicolons separate."""
+    return tuple(" ".join(phrase.split()) for phrase in text.split(";"))
+
+
+NOW_WORDS: Final = words_of(_TEXTS["now_words"])
+NOW_PHRASES: Final = _phrases(_TEXTS["now_phrases"])
+NEAR_WORDS: Final = words_of(_TEXTS["near_words"])
+SPANS: Final = words_of(_TEXTS["spans"])
+MINE_WORDS: Final = words_of(_TEXTS["mine_words"])
+MINE_PHRASES: Final = _phrases(_TEXTS["mine_phrases"])
+GENERAL_BEHIND: Final = words_of(_TEXTS["general_behind"])
+GENERAL_BEGINNINGS: Final = _phrases(_TEXTS["general_beginnings"])

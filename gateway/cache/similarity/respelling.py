@@ -1,0 +1,70 @@
+"""Respelling: a text in the spelling of another one, where they differ by slips of the hand."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from gateway.cache.grammar.spelling import are_one_word, slip_between, with_case_of
+from gateway.cache.grammar.word_lists import CLASS_WORDS
+from gateway.cache.similarity.lexicon import (
+    COMMON_WORDS,
+    EXCEPTIONS,
+    FUNCTION_WORDS,
+    NEGATIONS,
+    NUMBERS,
+    OPPOSITES,
+    SYNONYM_FORMS,
+    UNITS,
+)
+from gateway.cache.similarity.wording import Word, Wording
+
+MAX_SLIPS: Final = 3
+"""Words that may be misspelt in one text."""
+_WEIGHTY: Final = NEGATIONS | EXCEPTIONS | (CLASS_WORDS - {"does", "have"})
+_PLAIN: Final = frozenset(word for word in FUNCTION_WORDS - _WEIGHTY if len(word) > 3)
+"""Words of grammar of four letters and more that narrow nothing."""
+_LISTED: Final = CLASS_WORDS.union(
+    FUNCTION_WORDS, COMMON_WORDS, NEGATIONS, EXCEPTIONS, NUMBERS, UNITS, SYNONYM_FORMS, *OPPOSITES
+)
+"""Words of any list, none of which is another one misspelt."""
+
+
+def respelled(prompt: Wording, cached: Wording) -> Wording:
+    """Return the prompt in the cached text's spelling; itself where no word is a slip of one of the cached text."""
+    ours = _others(prompt, cached)
+    if not 0 < len(ours) <= MAX_SLIPS:
+        return prompt
+    theirs = [*_others(cached, prompt), *cached.words]
+    if len(theirs) - len(cached.words) > MAX_SLIPS:
+        return prompt
+    meant: dict[str, str] = {}
+    for word in ours:
+        other = next((other for other in theirs if _may_be_one(word, other)), None)
+        if other is not None:
+            meant[word.text] = other.text
+    if not meant:
+        return prompt
+    slips = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, meant))})(?!\w)", re.IGNORECASE)
+    return Wording.of(slips.sub(lambda found: with_case_of(found.group(), meant[found.group().lower()]), prompt.source))
+
+
+def _others(text: Wording, other: Wording) -> list[Word]:
+    """Return the words that the other text lacks."""
+    theirs = {word.text for word in other.words}
+    return [word for word in text.words if word.text not in theirs]
+
+
+def _may_be_one(one: Word, other: Word) -> bool:
+    if one.is_code or other.is_code or not (one.text.isascii() and other.text.isascii()):
+        return False
+    if one.text in _LISTED and other.text in _LISTED:
+        return False
+    return are_one_word(one.text, other.text) or _is_plain(one, other) or _is_plain(other, one)
+
+
+def _is_plain(word: Word, other: Word) -> bool:
+    """Return whether one is a word of grammar without weight of its own and the other, a slip away, a rare one."""
+    if word.text not in _PLAIN or other.rarity < 1.0 or other.is_name or other.text in FUNCTION_WORDS:
+        return False
+    return slip_between(word.text, other.text) is not None

@@ -1,0 +1,39 @@
+"""A text in the spelling of another one."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.cache.similarity.decision import SAME_BUT_SLIPS, SAME_WORDS, MatchModel
+from gateway.cache.similarity.respelling import respelled
+from gateway.cache.similarity.wording import Wording
+
+STORED = "What is the capital of Australia?"
+
+
+@pytest.mark.parametrize(
+    "text", ["Waht is the capital of Australia", "what is the captial of Austrlia", "Hwat is teh capital of Australia?"]
+)
+def test_slips_are_undone(text: str) -> None:
+    found = respelled(Wording.of(text), Wording.of(STORED))
+    assert found.text == Wording.of(STORED).text
+
+
+@pytest.mark.parametrize("text", ["What is the capital of Austria?", "What is the unload of Australia?", STORED])
+def test_other_words_stay(text: str) -> None:
+    wording = Wording.of(text)
+    assert respelled(wording, Wording.of(STORED)) is wording
+
+
+def test_a_slip_never_hides_a_negation() -> None:
+    denied, plain = Wording.of("Should I nto prune a quince?"), Wording.of("Should I prune a quince?")
+    assert MatchModel.shipped().probability_of(denied, plain, 0.99, None) == 0.0
+
+
+def test_the_same_words_need_no_estimate() -> None:
+    model = MatchModel.shipped()
+    for text, expected in (
+        (STORED.rstrip("?").lower(), SAME_WORDS),
+        ("What is the captial of Australia?", SAME_BUT_SLIPS),
+    ):
+        assert model.match_probability(text, STORED, similarity=0.7, runner_up=None, track=None) == expected
