@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -104,6 +105,10 @@ class AuditEvidence:
     def samples(self) -> Iterable[Sample]:
         """All samples, oldest first."""
         return self._samples.values()
+
+    def latest(self, count: int) -> list[Sample]:
+        """Return the newest samples in order of time."""
+        return sorted(islice(reversed(self._samples.values()), count), key=lambda sample: sample.at)
 
     @property
     def num_requests(self) -> int:

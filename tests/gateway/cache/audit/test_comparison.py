@@ -17,7 +17,8 @@ from tests.gateway.cache.similar_stack import completion
         ("It is 10 km.", "It is 100 km.", False),
         ("It is 3.5 km.", "It is 35 km.", False),
         ("Press the button.", "Use the button.", None),
-        ("Take 10 mg of it.", "Of that, take 10 mg.", None),
+        ("Take 10 mg of it.", "Of that, take 10 mg.", True),
+        ("It may take a minute.", "It cannot take a minute.", None),
     ],
 )
 def test_answers_are_compared_by_words_then_by_numbers(stored: str, fresh: str, expected: bool | None) -> None:
@@ -25,7 +26,11 @@ def test_answers_are_compared_by_words_then_by_numbers(stored: str, fresh: str, 
 
 
 def test_what_the_encoder_cannot_report_is_unknown() -> None:
-    assert [verdict_of(value) for value in (None, 0.95, 0.5)] == ["unknown", "right", "wrong"]
+    assert [verdict_of(value) for value in (None, 0.95, 0.5)] == ["unknown", "right", "unknown"]
+    assert verdict_of(0.1, "Open the settings page.", "Mix flour with eggs.") == "wrong"
+    assert verdict_of(0.1, "It is.", "Yes, come in.") == "unknown", "too short for a vector"
+    assert verdict_of(0.95, "It takes 10 minutes in all.", "In all it takes 20 minutes.") == "wrong"
+    assert verdict_of(0.95, "You can delete it later.", "You cannot delete it later.") == "unknown"
 
 
 def test_only_plain_texts_are_compared() -> None:
