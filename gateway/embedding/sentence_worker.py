@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
 import numpy as np
@@ -59,7 +59,7 @@ def _load(name: str) -> tuple[Any, str]:
     except ImportError as error:
         raise RuntimeError(f"{error}; {INSTALL}") from error
     has_graph = any(Path(name).glob("onnx/*.onnx")) or (Path(name) / "model.onnx").is_file()
-    backend = "onnx" if has_graph and find_spec("optimum") is not None else "torch"
+    backend: Literal["onnx", "torch"] = "onnx" if has_graph and find_spec("optimum") is not None else "torch"
     return SentenceTransformer(name, backend=backend, device="cpu"), backend
 
 

@@ -32,14 +32,14 @@ _EDGE: Final = 1e-9
 _FADED_AT_ONCE: Final = 50
 _FADE: Final = (1.0 - 1.0 / MEMORY) ** _FADED_AT_ONCE
 _LATEST_FADE: Final = (1.0 - 1.0 / LATEST) ** _FADED_AT_ONCE
-_Z: Final = 1.645
-"""Quantile of the normal distribution for 95 %, one side."""
+_Z: Final = 2.326
+"""Quantile of the normal distribution for 99 %, one side: wrong answers come in groups, so 95 % takes a reserve."""
 
 
 def usable_share(max_error_ratio: float) -> float:
     """Return the share of a bound that expected errors may use.
 
-    The rest is a reserve: with 95 % probability, Poisson errors of that mean stay within the bound over `MEMORY`
+    The rest is a reserve: with 99 % probability, Poisson errors of that mean stay within the bound over `MEMORY`
     requests.
     """
     allowed = max_error_ratio * MEMORY

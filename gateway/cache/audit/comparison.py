@@ -61,7 +61,7 @@ def is_equivalent(cached: str, fresh: str, question: str = "") -> bool | None:
         return False
     known = Statements.of(question).content
     states_something = bool(one.content - known) and bool(other.content - known)
-    return True if states_something and (one.contains(other) or other.contains(one)) else None
+    return True if states_something and (one.contains(other, known) or other.contains(one, known)) else None
 
 
 def verdict_of(similarity: float | None, cached: str = "", fresh: str = "") -> Verdict:

@@ -25,8 +25,10 @@ _EMPHASIS: Final = re.compile(r"\*+|~~|`+|(?<!\w)_+|_+(?!\w)|\|")
 def plain_text(text: str) -> str:
     """Return the text without formatting; numbers that only count the items of a list are formatting, too."""
     text = _LINK.sub(r"\1", text)
-    for pattern in (_FOOTNOTE, _TAG, _RULE, _LINE_MARK, _STEP, _ORDER_WORD, _LETTERED):
+    for pattern in (_FOOTNOTE, _TAG):
         text = pattern.sub(" ", text)
+    for pattern in (_RULE, _LINE_MARK, _STEP, _ORDER_WORD, _LETTERED):
+        text = pattern.sub("\n", text)  # a new sentence begins
     return _EMPHASIS.sub(" ", _without_item_numbers(text))
 
 
@@ -36,7 +38,7 @@ def _without_item_numbers(text: str) -> str:
     for start, stop in _item_numbers(text):
         parts.append(text[end:start])
         end = stop
-    return " ".join((*parts, text[end:]))
+    return "\n".join((*parts, text[end:]))
 
 
 def _item_numbers(text: str) -> Iterator[tuple[int, int]]:

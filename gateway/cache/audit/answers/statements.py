@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Set
 from typing import Final
 
 import msgspec
@@ -24,7 +25,8 @@ _FILLERS: Final = words_of(
 )
 """Words that only lead from one sentence to the next."""
 _OPENINGS: Final = {"yes": True, "true": True, "correct": True, "no": False, "false": False, "incorrect": False}
-_NAME: Final = re.compile(r"(?<![.!?:;•\n])(?<!^)[ \t(\"'“]([A-Z][\w'’-]*)")
+_NAME: Final = re.compile(r"(?<=[\w,)\]\"'”’%] )[\"'“(]?([A-Z][\w'’-]*)")
+_SPACES: Final = re.compile(r"[ \t]+")
 
 
 class Statements(msgspec.Struct, frozen=True):
@@ -34,8 +36,10 @@ class Statements(msgspec.Struct, frozen=True):
     """All its words and numbers."""
     content: frozenset[str]
     """Stems of the words that carry meaning, and the numbers."""
-    facts: tuple[str, ...]
-    """Numbers, and names that a capital inside a sentence shows, in order."""
+    meant: tuple[str, ...]
+    """Their order in the text, with repeats."""
+    names: frozenset[str]
+    """Stems of the words that a capital inside a sentence shows to be names."""
     turns: Counter[str]
     """Words that deny, except or contrast."""
 
@@ -44,16 +48,17 @@ class Statements(msgspec.Struct, frozen=True):
         """Take a text apart."""
         plain = plain_text(text)
         tokens = tokens_of(plain)
-        names = {stem_of(name.casefold()) for name in _NAME.findall(plain)} - FUNCTION_WORDS
-        meant = [
+        names = (stem_of(name.casefold()) for name in _NAME.findall(_SPACES.sub(" ", plain)))
+        meant = tuple(
             token if is_number(token) else stem_of(token)
             for token in tokens
             if token not in FUNCTION_WORDS and token not in _FILLERS and token not in _TURNS
-        ]
+        )
         return cls(
             tokens=tokens,
             content=frozenset(meant),
-            facts=tuple(token for token in meant if is_number(token) or token in names),
+            meant=meant,
+            names=frozenset(names) - FUNCTION_WORDS,
             turns=Counter(token for token in tokens if token in _TURNS),
         )
 
@@ -67,10 +72,20 @@ class Statements(msgspec.Struct, frozen=True):
         """Return whether the text begins with a yes or a no; None for neither."""
         return _OPENINGS.get(self.tokens[0]) if self.tokens else None
 
-    def contains(self, other: Statements) -> bool:
-        """Return whether the text states all that the other one does, in this order, and turns nothing around."""
-        words = {token for token in other.content if not is_number(token)}
-        return words <= self.content and not self.is_opposed_to(other) and _is_within(other.facts, self.facts)
+    def contains(self, other: Statements, known: Set[str] = frozenset()) -> bool:
+        """Return whether the text states all that the other one does, in this order, and turns nothing around.
+
+        Words of the question, `known`, may be missing unless the text has others of them.
+        """
+        missing = {token for token in other.content - self.content if not is_number(token)}
+        if not missing <= known or (missing and (self.content - other.content) & known):
+            return False
+        names = self.names | other.names
+        return not self.is_opposed_to(other) and _is_within(other._facts(names - missing), self._facts(names))
+
+    def _facts(self, names: Set[str]) -> tuple[str, ...]:
+        """Return the numbers, and those names, in order."""
+        return tuple(token for token in self.meant if is_number(token) or token in names)
 
     def is_opposed_to(self, other: Statements) -> bool:
         """Return whether one text denies more than the other, or has the opposite of a word that only the other has."""

@@ -77,12 +77,12 @@ def test_a_pair_that_was_served_before_counts_as_a_hit_and_adds_no_doubt() -> No
 
 def test_small_budgets_leave_a_larger_reserve() -> None:
     shares = [usable_share(bound) for bound in (0.005, 0.01, 0.02, 0.05)]
-    assert shares == pytest.approx([0.79, 0.85, 0.89, 0.93], abs=0.01)
+    assert shares == pytest.approx([0.72, 0.79, 0.85, 0.90], abs=0.01)
     rng, num_over = Random(2), 0
     for _ in range(200):
         num_wrong = sum(rng.random() < BOUND * usable_share(BOUND) for _ in range(MEMORY))
         num_over += num_wrong > BOUND * MEMORY
-    assert num_over < 0.1 * 200
+    assert num_over < 0.03 * 200
 
 
 def test_hits_that_used_the_budget_raise_the_threshold_until_it_is_left_again() -> None:

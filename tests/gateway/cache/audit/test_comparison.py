@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from random import Random
 
 import pytest
 
 from gateway.cache.audit.comparison import auditor_document, auditor_verdict, is_equivalent, text_of, verdict_of
+from gateway.cache.audit.route_stats import RouteStats
+from tests.gateway.cache.audit.test_error_budget import sample
 from tests.gateway.cache.similar_stack import completion
+from tests.gateway.cache.word_encoder import NearMatchModel
 
 
 @pytest.mark.parametrize(
@@ -50,3 +55,54 @@ def test_a_auditor_states_yes_or_no(reported: str, expected: bool | None) -> Non
     assert auditor_verdict(completion(reported)) is expected
     assert auditor_verdict(None) is None
     assert auditor_document("q", "a", "b")["temperature"] == 0
+
+
+_UNITS = ["minutes", "days", "kilometres", "dollars", "percent"]
+_DIGITS = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+_NAMES = ["Lisbon", "Oslo", "Canberra", "Nairobi", "Quito", "Hanoi"]
+
+
+def worded(rng: Random, count: int, unit: str, name: str) -> str:
+    """One fact in any of many wordings."""
+    number = rng.choice([str(count), _DIGITS[count - 2], f"**{count}**"])
+    return rng.choice(
+        [
+            f"It takes {number} {unit} and is done in {name}.",
+            f"1. Go to {name}.\n2. It takes {number} {unit}.",
+            f"- Place: *{name}*\n- Needed: {number} {unit}",
+            f"### Answer\n{name} is where it is done; plan {number} {unit} for it.",
+            f"Sure! In {name}, it'll take {number} {unit}.",
+            f"{number} {unit}, in {name}.",
+            f"Step 1: travel to {name}. Step 2: wait. You need about {number} {unit} in total, by 1 of 3 accounts.",
+            f"You would have to be in {name} for it, and to set aside {number} {unit}.",
+        ]
+    )
+
+
+def test_right_answers_in_other_words_leave_the_tier_open_and_its_error_at_nothing() -> None:
+    rng, stats = Random(1), RouteStats(NearMatchModel())
+    verdicts = Counter[str]()
+    for number in range(2000):
+        stats.note_request(0.0)
+        stats.note_hit(0.0, b"%d" % number, b"cached", 0.95)
+        if rng.random() < 0.02:
+            fact = rng.randint(2, 12), rng.choice(_UNITS), rng.choice(_NAMES)
+            one, other = worded(rng, *fact), worded(rng, *fact)
+            same = is_equivalent(one, other, "How long does it take, and where is it done?")
+            verdict = verdict_of(rng.uniform(0.2, 1.0), one, other) if same is None else "right" if same else "wrong"
+            verdicts[verdict] += 1
+            if verdict != "unknown":
+                stats.add(sample(number, wrong=verdict == "wrong", weight=50.0, match_probability=0.95))
+                stats.step(0.01)
+    assert verdicts["wrong"] == 0, verdicts
+    assert verdicts["right"] > 10, verdicts
+    assert stats.evidence.served().low == 0.0
+    assert stats.level == 0
+
+
+def test_another_number_in_the_same_words_is_wrong_however_it_is_written() -> None:
+    rng = Random(2)
+    for _ in range(200):
+        count, unit, name = rng.randint(2, 11), rng.choice(_UNITS), rng.choice(_NAMES)
+        one, other = f"In {name}, {count} {unit}.", f"- In {name}, {_DIGITS[count - 1]} {unit}"
+        assert is_equivalent(one, other) is False, (one, other)

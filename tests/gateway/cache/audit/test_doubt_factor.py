@@ -51,7 +51,7 @@ def test_the_limit_is_near_what_was_found_once_there_is_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "least", "most"), [(0.0, 0.25, 0.3), (0.3, 0.3, 0.7), (1.0, 1.0, 1.5), (3.0, 2.0, 4.0)]
+    ("ratio", "least", "most"), [(0.0, LEAST, LEAST), (0.3, 0.3, 0.7), (1.0, 1.0, 1.5), (3.0, 2.0, 4.0)]
 )
 def test_the_factor_is_what_audits_show(ratio: float, least: float, most: float) -> None:
     assert least <= tally_of(audits(400, Random(5), doubt=0.2, ratio=ratio)).factor <= most
