@@ -172,7 +172,7 @@ def _shown_stats(whose: TenantRoute, stats: RouteStats, rule: Cache) -> dict[str
         "hits": evidence.num_hits,
         "hit_ratio": evidence.num_hits / evidence.num_requests if evidence.num_requests else 0.0,
         "error": _shown_error(found),
-        "doubt_factor": stats.tally.factor,
+        "doubt_factor": stats.doubt.factor,
         "is_recalibrated": stats.is_recalibrated,
         "lookup_ms": round(stats.order.lookup_s * 1000, 3),
         "similarities": stats.similarities.shown(),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from itertools import islice
 from typing import Final
 
 import msgspec
@@ -89,9 +88,11 @@ class AuditEvidence:
         """Take the counts of another process."""
         self._traffic[source, bucket] = traffic
 
-    def add(self, sample: Sample) -> None:
-        """Add a sample in place of an earlier one of its id."""
+    def add(self, sample: Sample) -> Sample | None:
+        """Add a sample in place of an earlier one of its id, which is returned."""
+        replaced = self._samples.get(sample.id)
         self._samples[sample.id] = sample
+        return replaced
 
     def expire(self, now: float) -> None:
         """Forget what is older than the window."""
@@ -105,10 +106,6 @@ class AuditEvidence:
     def samples(self) -> Iterable[Sample]:
         """All samples, oldest first."""
         return self._samples.values()
-
-    def latest(self, count: int) -> list[Sample]:
-        """Return the newest samples in order of time."""
-        return sorted(islice(reversed(self._samples.values()), count), key=lambda sample: sample.at)
 
     @property
     def num_requests(self) -> int:

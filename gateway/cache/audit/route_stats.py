@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
 from gateway.cache.audit.budget_usage import BudgetUsage
-from gateway.cache.audit.doubt_factor import AuditTally, tally_of
+from gateway.cache.audit.doubt_factor import DoubtFactor
 from gateway.cache.audit.error_budget import CLOSED, TIGHTENINGS, next_level, tightening_of
 from gateway.cache.audit.evidence import AuditEvidence, Sample
 from gateway.cache.audit.lookup_order import LookupOrder
@@ -15,8 +15,6 @@ from gateway.cache.similarity.decision import EntryAudits
 from gateway.util.bounded_dict import Recent
 
 MAX_ROUTE_STATS: Final = 4096
-MAX_TALLIED: Final = 1000
-"""Latest audits that the doubt factor rests on."""
 _MAX_BOUNDS: Final = 64
 _DOUBT_SMOOTHING: Final = 0.02
 _NOT_SERVED: Final = 2.0
@@ -50,7 +48,7 @@ class RouteStats:
     """Statistics of one tenant's route. Belongs to one event loop; time is passed in."""
 
     __slots__ = (
-        *("_shipped_thresholds", "_usual_doubt", "evidence", "predictor", "level", "tally"),
+        *("_shipped_thresholds", "_usual_doubt", "evidence", "predictor", "level", "doubt"),
         *("num_news", "order", "shipped", "similarities", "since", "usage"),
     )
 
@@ -62,8 +60,7 @@ class RouteStats:
         """Samples that the model has not learnt from."""
         self.evidence = AuditEvidence()
         self.usage = BudgetUsage()
-        self.tally = AuditTally()
-        """Wrong answers found by audits, and expected."""
+        self.doubt = DoubtFactor()
         self.level = 0
         self.since = 0.0
         """Time of the last change of the level, in seconds since 1970; 0 without one."""
@@ -83,14 +80,14 @@ class RouteStats:
     def _open_threshold(self, max_error_ratio: float) -> float:
         """Return the threshold that uses the budget: the shipped one at first, then the recent lookups' own."""
         shipped = self._shipped_threshold(max_error_ratio)
-        found = self.usage.threshold(max_error_ratio, self.tally.factor)
+        found = self.usage.threshold(max_error_ratio, self.doubt.factor)
         if found is None or shipped >= 1.0:
             return shipped
         return max(found, self._loosest(max_error_ratio))
 
     def _loosest(self, max_error_ratio: float) -> float:
         """Return the lowest threshold that what audits have shown allows."""
-        return self._shipped_threshold(min(1.0, max_error_ratio * LOOSENED / self.tally.factor))
+        return self._shipped_threshold(min(1.0, max_error_ratio * LOOSENED / self.doubt.factor))
 
     def _shipped_threshold(self, max_error_ratio: float) -> float:
         found = self._shipped_thresholds.get(max_error_ratio)
@@ -120,7 +117,7 @@ class RouteStats:
         threshold = self.threshold(max_error_ratio)
         if self.usage.is_given(prompt, cached):
             return threshold
-        return self.usage.raised(threshold, max_error_ratio, self.tally.factor)
+        return self.usage.raised(threshold, max_error_ratio, self.doubt.factor)
 
     def lowest(self, max_error_ratio: float) -> float:
         """Return the least match probability that is worth comparing: what a looser threshold would serve."""
@@ -154,11 +151,10 @@ class RouteStats:
 
     def add(self, sample: Sample) -> None:
         """Add an audited response."""
-        self.evidence.add(sample)
-        tally = tally_of(self.evidence.latest(MAX_TALLIED))
-        if tally.since > self.tally.since:
+        num_changes = self.doubt.num_changes
+        self.doubt.add(sample, self.evidence.add(sample))
+        if self.doubt.num_changes > num_changes:
             self.usage.restart()
-        self.tally = tally
         self.num_news += 1
 
 
