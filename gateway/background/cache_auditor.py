@@ -69,8 +69,8 @@ class _Case(msgspec.Struct, frozen=True):
     entry: CacheEntry
     weight: float
     was_served: bool
-    question: BackgroundRequest
-    """The request, for a deployment or an auditor."""
+    question: BackgroundRequest | None = None
+    """The request, for a deployment or an auditor; None where no audit was drawn, because bodies are large."""
 
 
 class Auditor:
@@ -114,12 +114,13 @@ class Auditor:
         probability = self._choice.of_served(
             pair, finding.match_probability, rule.audit_ratio, semantic_lookup.stats, tenant
         )
-        question = BackgroundRequest(request, ctx.snapshot, planned, ctx.record.tenant, ctx.cache_salt)
-        case = _case(ctx.record.request_id, semantic_lookup, finding.entry, question, was_served=True)
+        case = _case(ctx.record.request_id, semantic_lookup, finding.entry, was_served=True)
         self._served.put(case.request_id, case, tenant)
         if self._draw(probability):
             self._choice.audited(pair, tenant)
-            self._begin(self._audit(msgspec.structs.replace(case, weight=1.0 / probability)))
+            question = BackgroundRequest(request, ctx.snapshot, planned, ctx.record.tenant, ctx.cache_salt)
+            case = msgspec.structs.replace(case, weight=1.0 / probability, question=question)
+            self._begin(self._audit(case, question))
 
     def disowned(self, request_id: str) -> None:
         """Record that the answer to a request was reported wrong; it is evidence if it was a similar one."""
@@ -145,8 +146,9 @@ class Auditor:
         probability = self._choice.of_other(finding.match_probability, rule.audit_ratio, lowest)
         if self._draw(probability):
             question = BackgroundRequest(request, ctx.snapshot, planned, ctx.record.tenant, ctx.cache_salt)
-            case = _case(ctx.record.request_id, semantic_lookup, finding.entry, question, was_served=False)
-            self._begin(self._conclude(msgspec.structs.replace(case, weight=1.0 / probability), fresh.answer))
+            case = _case(ctx.record.request_id, semantic_lookup, finding.entry, was_served=False)
+            case = msgspec.structs.replace(case, weight=1.0 / probability, question=question)
+            self._begin(self._conclude(case, fresh.answer))
 
     def settle(self, record: AuditRecord) -> None:
         """Apply a verdict, whatever its origin."""
@@ -168,22 +170,20 @@ class Auditor:
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.spawn(work, "audit")
 
-    async def _audit(self, case: _Case) -> None:
-        question = case.question
+    async def _audit(self, case: _Case, question: BackgroundRequest) -> None:
         live = self._request.choice(question)
         fresh = None if live is None else await self._request.deployment(question, live)
         if live is None or fresh is None:
             self._sink.count("skipped")
             return
         await self._conclude(case, fresh)
-        await self._request_fresh(case, live.id, fresh)
+        await self._request_fresh(case, question, live.id, fresh)
 
-    async def _request_fresh(self, case: _Case, prompt: str, answer: bytes) -> None:
+    async def _request_fresh(self, case: _Case, question: BackgroundRequest, prompt: str, answer: bytes) -> None:
         """Compare the answer with that of the other model of a predicted pair, and report a verdict.
 
         Audits are drawn regardless of predictions, so they show how good the smaller model is.
         """
-        question = case.question
         other, text = question.planned.counterpart(prompt), text_of(answer)
         if self.on_pair is None or other is None or text is None:
             return
@@ -240,21 +240,20 @@ class Auditor:
 
     async def _request_verdict(self, case: _Case, auditor: str, stored_text: str, fresh: str) -> bool | None:
         """Return whether the auditor finds both answers equal; None when it is busy or replies anything else."""
-        live = case.question.snapshot.deployments.get(auditor)
-        if live is None:
+        question = case.question
+        live = None if question is None else question.snapshot.deployments.get(auditor)
+        if question is None or live is None:
             return None
         document = auditor_document(case.prompt, stored_text, fresh)
         return auditor_verdict(
-            await self._request.deployment(msgspec.structs.replace(case.question, document=document), live)
+            await self._request.deployment(msgspec.structs.replace(question, document=document), live)
         )
 
 
-def _case(
-    request_id: str, lookup: SemanticLookup, entry: CacheEntry, question: BackgroundRequest, *, was_served: bool
-) -> _Case:
+def _case(request_id: str, lookup: SemanticLookup, entry: CacheEntry, *, was_served: bool) -> _Case:
     assert lookup.finding is not None, "a lookup that has ended"
     prompt, rule = lookup.key.text or "", lookup.wanted.rule
-    return _Case(request_id, lookup.whose, rule, prompt, lookup.finding, entry, 1.0, was_served, question)
+    return _Case(request_id, lookup.whose, rule, prompt, lookup.finding, entry, 1.0, was_served)
 
 
 def described(found: Differences) -> tuple[str, ...]:

@@ -94,6 +94,7 @@ class SemanticLookup:
         """End the lookup with its request, unless the vector is needed for the response."""
         self.on_hit = None
         if not self._has_place:
+            self.on_other = self.on_unplaced = None
             self.vector.cancel()
             self.done.cancel()
 
@@ -141,6 +142,7 @@ class SemanticLookup:
             self.on_hit()
 
     def _place(self, entry: CacheEntry, share: Callable[[CacheEntry], None]) -> None:
+        on_other, self.on_other = self.on_other, None  # it refers to the request
         vector = None if not self.vector.done() or self.vector.cancelled() else self.vector.result()
         if vector is None:
             share(entry)
@@ -150,8 +152,8 @@ class SemanticLookup:
         self._tier.place(entry, vector)
         share(self._tier.packed(entry, vector))
         finding = self.finding
-        if finding is not None and finding.entry is not None and self.on_other is not None:
-            self.on_other(self, entry)
+        if finding is not None and finding.entry is not None and on_other is not None:
+            on_other(self, entry)
 
 
 _NO_VECTOR = SemanticResult("no_vector")
