@@ -10,7 +10,7 @@ applied to the float32 product of a group.
 int4 weights lie in tiles of 64 inputs, [tiles, out, 32] bytes. The low halves of a tile's bytes are its first 32
 inputs and the high halves the others, so nothing has to be interleaved. A weight with many inputs and few outputs is
 cut along its inputs into segments (split K), whose sums are added in order. The cut depends only on the weight's shape,
-so that a row's numbers do not depend on its batch. Tests run it through Triton's interpreter; it is not measured yet.
+so that a row's numbers do not depend on its batch. Tests run it through Triton's interpreter.
 """
 
 from __future__ import annotations

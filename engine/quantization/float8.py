@@ -1,7 +1,4 @@
-"""fp8 (e4m3) weights and activations on GPUs with fp8 products, and a bfloat16 fallback for others.
-
-Not measured yet on a GPU.
-"""
+"""fp8 (e4m3) weights and activations on GPUs with fp8 products, and a bfloat16 fallback for others."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ _TINY = 1e-12
 _SHRINK_STEPS = 6
 _SHRINK_STEP = 0.05
 _PIECE_NUMBERS = 1 << 15
+_DEVICE_PIECE_NUMBERS = 1 << 24
 MXFP4_GROUP = 32
 _MXFP4_MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _EXPONENT_BIAS = 127
@@ -189,8 +190,8 @@ def quantize_groups(weight: torch.Tensor, group_size: int) -> GroupWeight:
     num_in = weight.shape[1]
     if num_in % group_size:
         raise ValueError(f"groups of {group_size} do not divide {num_in} inputs")
-    rows = max(1, _PIECE_NUMBERS // num_in)
-    # Small pieces stay in the processor's cache during the many passes over them.
+    # Small pieces stay in a processor's cache during the many passes over them; a card wants few launches.
+    rows = max(1, (_PIECE_NUMBERS if weight.device.type == "cpu" else _DEVICE_PIECE_NUMBERS) // num_in)
     pieces = [_quantize_piece(piece, group_size) for piece in torch.split(weight, rows)]
     codes, scales, zeros = (torch.cat(parts) for parts in zip(*pieces, strict=True))
     return GroupWeight(codes, scales, zeros, bits=4)

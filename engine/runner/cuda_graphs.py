@@ -2,7 +2,7 @@
 
 A graph replays the same kernels on the same memory. So a step's inputs are copied to buffers that never move and are
 padded to their bucket. Sequences beyond the step have no tokens, and tokens beyond it are stored nowhere. Graphs are
-captured when a bucket is first met; steps without a bucket run as they are. Not measured yet on a card.
+captured when a bucket is first met; steps without a bucket run as they are.
 """
 
 from __future__ import annotations

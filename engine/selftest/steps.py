@@ -90,6 +90,7 @@ def measure_steps(
     )
     weight_bytes = _weight_bytes(config, machine, model)
     figures = []
+    runners = []  # all stay: graphs of one pool cannot be captured once earlier ones of it are gone
     for num_seqs, context in shapes:
         batch = made_up_batch(
             num_seqs,
@@ -100,6 +101,7 @@ def measure_steps(
             params=PLAIN_PARAMS,
         )
         runner = _runner(config, machine, model, num_seqs, context)
+        runners.append(runner)
         bound_s = (weight_bytes + _kv_bytes(machine, model.attention_specs, num_seqs * context)) / (copy_bytes_s)
         figures.append(_figures(runner, batch, context, num_steps, bound_s, machine.device, clock))
     return {

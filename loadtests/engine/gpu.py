@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from loadtests.engine.decode_rates import decode_plain, warm_prefixes
+from loadtests.engine.decode_rates import Batch, MeasuredProcess, decode_plain, warm_prefixes
 from loadtests.engine.part import Prompts, Setting
 from loadtests.engine.prefix import measure_prefix
 from loadtests.harness.card import Card, Value
@@ -34,7 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--steps", type=int, default=100, help="of each kind (default %(default)s)")
     parser.add_argument("--repeats", type=int, default=5, help="over HTTP (default %(default)s)")
+    parser.add_argument(
+        "--quantization",
+        nargs="+",
+        choices=("none", "int8", "fp8", "int4"),
+        help="of the bare steps; `none` is always among them (default: none fp8 int4 on a card, else none)",
+    )
     parser.add_argument("--prefix", action="store_true", help="also a shared prefix of 2,000 tokens")
+    parser.add_argument("--transformers", action="store_true", help="also transformers.generate on the same prompts")
     parser.add_argument("--small", action="store_true", help="tiny shapes: whether it works, not how fast it is")
 
 
@@ -44,11 +53,14 @@ async def run(options: argparse.Namespace) -> Card:
     async with Workbench() as bench:
         model = options.model.resolve() if options.model else await _write(bench, is_small=options.small)
         results: dict[str, Value] = {"model": model.name}
-        kinds = ("none",) if options.small or options.device == "cpu" else ("none", "fp8", "int4")
-        for quantization in kinds:
+        for quantization in _kinds(options):
             shapes = ((1, context // 8), (rows, context)) if quantization == "none" else ((1, context // 8),)
             results |= await _bare(bench, options, model, quantization, shapes)
-        results |= await _served(bench, options, model, rows, context, results)
+        num_tokens = _SMALL["tokens"] if options.small else _MANY_TOKENS
+        groups = [Prompts(model, seed=1).batch(*shape) for shape in ((1, context // 8), (rows, context - num_tokens))]
+        results |= await _served(bench, options, model, groups, num_tokens, results)
+        if options.transformers:
+            results |= await _beside_transformers(options, model, groups, num_tokens, results)
         if options.prefix:
             setting = Setting(model=model, threads=4, seed=1, data=None, seconds=60.0)
             results |= (await measure_prefix(setting)).results
@@ -59,8 +71,15 @@ async def run(options: argparse.Namespace) -> Card:
         notes=(
             "share    bound by copy bandwidth over time of a queued step",
             "gap      share of a served step in which the card waits for the host",
+            "ratio    a step of transformers.generate (bfloat16, sdpa) over a served step",
         ),
     )
+
+
+def _kinds(options: argparse.Namespace) -> Sequence[str]:
+    """Quantizations whose steps are measured; `none` first, for served steps are compared with it."""
+    default = () if options.small or options.device == "cpu" else ("fp8", "int4")
+    return ("none", *(kind for kind in options.quantization or default if kind != "none"))
 
 
 async def _write(bench: Workbench, *, is_small: bool) -> Path:
@@ -83,6 +102,7 @@ async def _bare(
     process = await bench.start(f"steps-{quantization}", "engine", arguments)
     await _answered(process, _STEPS_S)
     found = process.json_lines()[-1]
+    print(f"{quantization}: {json.dumps(found)}", file=sys.stderr, flush=True)
     name = "bf16" if quantization == "none" else quantization
     results: dict[str, Value] = {"card": str(found["card"]), "copy_gb_s": _number(found["copy_gb_s"])}
     results[f"{name}_weight_gb"] = _number(found["weight_gb"])
@@ -101,27 +121,47 @@ async def _served(
     bench: Workbench,
     options: argparse.Namespace,
     model: Path,
-    rows: int,
-    context: int,
+    groups: Sequence[Batch],
+    num_tokens: int,
     bare: dict[str, Value],
 ) -> dict[str, Value]:
     """The same steps with scheduler, sampling and front."""
-    num_tokens = _SMALL["tokens"] if options.small else _MANY_TOKENS
     flags = (
-        *("--device", options.device, "--max-num-seqs", str(rows)),
+        *("--device", options.device, "--max-num-seqs", str(max(map(len, groups)))),
         *("--memory-utilization", "0.9", "--log-level", "warning"),
     )
     engine = await start_engine(bench, model, *flags)
-    prompts = Prompts(model, seed=1)
     results: dict[str, Value] = {}
-    for batch, length in ((1, context // 8), (rows, context - num_tokens)):
-        group = prompts.batch(batch, length)
+    for group in groups:
         await warm_prefixes(engine.address, group)
         rates = [await decode_plain(engine.address, group, num_tokens) for _ in range(options.repeats + 1)][1:]
         # The quickest round: the host's part is wanted, not its neighbours'.
-        step_ms = min(1e3 * rate.seconds / (rate.num_tokens / batch) for rate in rates)
-        results[f"served_b{batch}_ms"] = step_ms
-        results[f"served_b{batch}_gap"] = 1.0 - _number(bare[f"bf16_b{batch}_queued_ms"]) / step_ms
+        step_ms = min(1e3 * rate.seconds / (rate.num_tokens / len(group)) for rate in rates)
+        print(f"served, batch {len(group)}: {step_ms:.2f} ms", file=sys.stderr, flush=True)
+        results[f"served_b{len(group)}_ms"] = step_ms
+        results[f"served_b{len(group)}_gap"] = 1.0 - _number(bare[f"bf16_b{len(group)}_queued_ms"]) / step_ms
+    await engine.process.stop()
+    return results
+
+
+async def _beside_transformers(
+    options: argparse.Namespace,
+    model: Path,
+    groups: Sequence[Batch],
+    num_tokens: int,
+    served: dict[str, Value],
+) -> dict[str, Value]:
+    """Decode steps of `transformers.generate`, after the engine has left the card's memory."""
+    device = "cpu" if options.device == "cpu" else "cuda"
+    arguments = ["--model", str(model), "--threads", "4", "--device", device, "--dtype", "bfloat16"]
+    results: dict[str, Value] = {}
+    async with Workbench() as bench:
+        reference = await MeasuredProcess.start(bench, "loadtests.engine.reference_decode", arguments)
+        for group in groups:
+            rates = [await reference.decode(group, num_tokens) for _ in range(3)][1:]
+            step_ms = min(1e3 * rate.seconds / (rate.num_tokens / len(group)) for rate in rates)
+            results[f"transformers_b{len(group)}_ms"] = step_ms
+            results[f"transformers_b{len(group)}_ratio"] = step_ms / _number(served[f"served_b{len(group)}_ms"])
     return results
 
 

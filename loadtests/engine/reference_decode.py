@@ -30,9 +30,9 @@ class StepClock:
 
 
 class Reference:
-    """One checkpoint in transformers, in float32 on CPU."""
+    """One checkpoint in transformers, in the number format and on the device that the options name."""
 
-    def __init__(self, model_dir: Path, num_threads: int) -> None:
+    def __init__(self, model_dir: Path, num_threads: int, *, dtype: str, device: str) -> None:
         # Imported here: only this process needs them, and they take seconds.
         import torch
         from transformers import AutoModelForCausalLM
@@ -40,12 +40,15 @@ class Reference:
         torch.set_num_threads(num_threads)
         self._torch = torch
         # Any: generate's annotations exclude what its documentation allows.
-        model: Any = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32, attn_implementation="sdpa")
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            model_dir, dtype=getattr(torch, dtype), attn_implementation="sdpa", device_map=device
+        )
         self._model = model.eval()
+        self._device = device
 
     def measure(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> dict[str, float | int]:
         """Generate exactly `num_tokens` for each prompt, greedily, as one batch; with 1, only the prefill is timed."""
-        ids = self._torch.tensor(prompts)
+        ids = self._torch.tensor(prompts, device=self._device)
         with self._torch.inference_mode():
             if num_tokens == 1:
                 return {"decode_s": 0.0, "prefill_s": self._prefill(ids), "num_tokens": 1}
@@ -74,8 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m loadtests.engine.reference_decode", description=__doc__)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args(argv)
-    reference = Reference(options.model, options.threads)
+    reference = Reference(options.model, options.threads, dtype=options.dtype, device=options.device)
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         print(json.dumps(reference.measure(**json.loads(line))), flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def answers(folder: Path, tmp_path: Path, **settings: Any) -> dict[int, list[int]]:
     config = {"model_dir": str(folder), "device": "cuda", "dtype": "float32", "num_blocks": 64, "max_num_seqs": 4}
-    with core_process(tmp_path, **(config | settings)) as (front, process):
+    socket_folder = Path(tempfile.mkdtemp(dir=tmp_path))
+    with core_process(socket_folder, **(config | settings)) as (front, process):
         front.wait_until_ready()
         for seq_id, prompt in PROMPTS.items():
             front.send(greedy_add(seq_id, prompt, 12))

@@ -37,7 +37,7 @@ STEPS = {
 @pytest.mark.parametrize("rows", STEPS.values(), ids=STEPS.keys())
 @pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(32, 8, 128), (8, 1, 64), (14, 2, 96)])
 @pytest.mark.parametrize(
-    ("kv_dtype", "tolerance"), [(None, 0.02), (torch.int8, 0.03), (torch.float8_e4m3fn, 0.12)], ids=str
+    ("kv_dtype", "tolerance"), [(None, 0.006), (torch.int8, 0.015), (torch.float8_e4m3fn, 0.05)], ids=str
 )
 def test_attention(
     device: torch.device,
@@ -61,7 +61,8 @@ def test_attention(
 
     out = backend.forward(batch.queries.to(**put), batch.keys.to(**put), batch.values.to(**put), cache, spec)  # type: ignore[call-overload]
 
-    assert (out.float().cpu() - reference_attention(batch, spec)).abs().max() < tolerance
+    expected = reference_attention(batch, spec)
+    assert (out.float().cpu() - expected).norm() < tolerance * expected.norm()
 
 
 def test_norms_and_gates(device: torch.device) -> None:

@@ -19,7 +19,7 @@ from engine.frontend.request.errors import invalid_value, unsupported, wrong_req
 from engine.frontend.request.history import modern_history
 from engine.frontend.request.response_format import ResponseFormat, check_response_format
 from engine.frontend.request.strict_json import parse_object
-from engine.frontend.request.template_options import check_options
+from engine.frontend.request.template_options import check_options, requested_effort
 from engine.frontend.request.tools import Tool, ToolCall, ToolUse, check_tools, choose_tools
 from engine.frontend.request.unserved import adapter_of, refuse_privileged, refuse_unserved
 
@@ -144,6 +144,21 @@ class ChatBody(SamplingFields, frozen=True, kw_only=True):
     """Variables for the chat template; each must be one that the template reads."""
     reasoning_effort: Any = None
     """Handed to a chat template in the form that it reads, otherwise without effect."""
+    reasoning: Any = None
+    thinking: Any = None
+    enable_thinking: Any = None
+    include_reasoning: Any = None
+
+    @property
+    def effort(self) -> object:
+        """Effort that the request asks for, in whichever member it does; None: the template's default."""
+        return requested_effort(self.reasoning_effort, self.reasoning, (self.thinking, self.enable_thinking))
+
+    @property
+    def hides_reasoning(self) -> bool:
+        """True if the answer must not show its reasoning, which still counts as usage."""
+        excludes = isinstance(self.reasoning, dict) and self.reasoning.get("exclude") is True
+        return excludes or self.include_reasoning is False
 
     @property
     def tool_use(self) -> ToolUse | None:

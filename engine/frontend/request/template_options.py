@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +18,9 @@ SYSTEM_SWITCHES: Final = {False: "/no_think", True: "/think"}
 _HARMONY_EFFORTS: Final = frozenset({"low", "medium", "high"})
 _SWITCHES: Final = ("enable_thinking", "thinking")
 """Boolean variables by which templates switch reasoning on and off."""
+
+_KINDS: Final = {"enabled": True, "adaptive": True, "disabled": False}
+"""Whether a `thinking` of this type turns reasoning on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +84,29 @@ def template_options(given: dict[str, Any] | None, effort: object, switches: Tem
         for name in known & set(_SWITCHES):
             options.setdefault(name, wants_reasoning)
     return options
+
+
+def requested_effort(effort: object, reasoning: object, switches: Sequence[object]) -> object:
+    """Return the effort that a request asks for, in whichever member it does.
+
+    Clients of several providers ask in their own ways. The first that says something counts; what is in no known form
+    has no effect. A mere "on" is `medium`, a mere "off" is `none`.
+
+    Args:
+        effort: Member `reasoning_effort` (OpenAI).
+        reasoning: Member `reasoning`, an object with `effort` or `enabled` (OpenRouter).
+        switches: Members `thinking` and `enable_thinking`: a boolean or an object with `type` (Anthropic, GLM, Qwen).
+    """
+    if effort is not None:
+        return effort
+    members: list[object] = []
+    if isinstance(reasoning, dict):
+        if isinstance(reasoning.get("effort"), str):
+            return reasoning["effort"]
+        members.append(reasoning.get("enabled"))
+    members += [_KINDS.get(str(switch.get("type"))) if isinstance(switch, dict) else switch for switch in switches]
+    wanted = next((member for member in members if isinstance(member, bool)), None)
+    return None if wanted is None else "medium" if wanted else "none"
 
 
 def wanted_reasoning(effort: object) -> bool | None:

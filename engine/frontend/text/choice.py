@@ -67,6 +67,8 @@ class Choice:
     """Parser of the reasoning before the text; None if there can be none."""
     markers: Mapping[int, str] = field(default_factory=dict)
     """Marks around reasoning that are single tokens, by id."""
+    hides_reasoning: bool = False
+    """True if the reasoning is counted but not shown."""
     num_tokens: int = 0
     """Number of generated tokens, the end token included."""
     num_reasoning_tokens: int = 0
@@ -147,6 +149,8 @@ class Choice:
         self._reasoning_entries.clear()
         if self._caller is not None:
             parsed = self._with_calls(self._caller, parsed)
+        if self.hides_reasoning:
+            return Delta(parsed.text, entries, self.finish, parsed.calls)
         return Delta(parsed.text, entries, self.finish, parsed.calls, parsed.reasoning, reasoning_entries)
 
     def _with_calls(self, caller: CallScanner, parsed: Parsed) -> Parsed:

@@ -60,7 +60,7 @@ class TextHandling:
         """
         if self.template is None:
             raise ApiError(400, _NO_TEMPLATE, param="messages", code="unsupported_parameter")
-        switches, effort = self.template.switches, request.reasoning_effort
+        switches, effort = self.template.switches, request.effort
         options = template_options(request.chat_template_kwargs, effort, switches)
         messages = _switched(request.messages, system_switch(effort, switches))
         tools = request.tool_use.tools if request.tool_use is not None else ()

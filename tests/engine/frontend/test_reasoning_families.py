@@ -182,6 +182,31 @@ async def test_effort_switches_reasoning_off_by_the_templates_variable(bench: Be
     assert bench.prompt.endswith(closed)
 
 
+@family("qwen3")
+@pytest.mark.parametrize(
+    "members",
+    [{"thinking": {"type": "disabled"}}, {"enable_thinking": False}, {"reasoning": {"enabled": False}}],
+    ids=["thinking", "enable_thinking", "reasoning"],
+)
+async def test_members_of_other_providers_switch_reasoning_off(bench: Bench, members: dict[str, Any]) -> None:
+    assert await bench.message("<think>", **members) == {"content": "<think>"}
+    assert bench.prompt.endswith("<think>\n\n</think>\n\n")
+
+
+@family("qwen3")
+@pytest.mark.parametrize(
+    "members", [{"include_reasoning": False}, {"reasoning": {"exclude": True}}], ids=["include", "exclude"]
+)
+async def test_hidden_reasoning_is_counted_but_not_shown(bench: Bench, members: dict[str, Any]) -> None:
+    shown, hidden = [await bench.body("<think>hm</think>four", **fields) for fields in ({}, members)]
+    assert shown["choices"][0]["message"]["reasoning_content"] == "hm"
+    message = hidden["choices"][0]["message"]
+    assert (message["content"], message.get("reasoning_content")) == ("four", None)
+    assert hidden["usage"] == shown["usage"]
+    streamed = await bench.streamed("<think>hm</think>four", **members)
+    assert (streamed["content"], streamed.get("reasoning_content", "")) == ("four", "")
+
+
 @family("deepseek_v31")
 async def test_effort_switches_reasoning_on(bench: Bench) -> None:
     assert await bench.message("four") == {"content": "four"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.frontend.request.errors import ApiError
-from engine.frontend.request.template_options import TemplateSwitches, system_switch, template_options
+from engine.frontend.request.template_options import TemplateSwitches, requested_effort, system_switch, template_options
 
 
 def test_a_template_gets_the_options_that_it_reads_and_no_others() -> None:
@@ -53,3 +53,25 @@ def test_an_effort_becomes_the_nearest_that_the_template_knows(
 ) -> None:
     switches = TemplateSwitches(variables={"reasoning_effort"}, efforts=efforts, is_harmony=is_harmony)
     assert template_options(None, effort, switches) == {"reasoning_effort": given}
+
+
+@pytest.mark.parametrize(
+    ("effort", "reasoning", "switches", "wanted"),
+    [
+        ("low", {"effort": "high"}, (False,), "low"),
+        (None, {"effort": "high", "enabled": False}, (), "high"),
+        (None, {"enabled": False}, ({"type": "enabled"},), "none"),
+        (None, {"max_tokens": 100}, ({"type": "enabled", "budget_tokens": 2048}, None), "medium"),
+        (None, None, ({"type": "adaptive"}, None), "medium"),
+        (None, None, ({"type": "disabled"}, True), "none"),
+        (None, None, (None, False), "none"),
+        (None, None, (True, None), "medium"),
+        (None, "on", ({"type": ["enabled"]}, 1), None),
+        (None, None, ("yes", {}), None),
+        (None, None, (None, None), None),
+    ],
+)
+def test_the_first_member_that_says_something_counts(
+    effort: object, reasoning: object, switches: tuple[object, ...], wanted: str | None
+) -> None:
+    assert requested_effort(effort, reasoning, switches) == wanted
