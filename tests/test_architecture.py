@@ -53,6 +53,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "loadtests.routing.routing_in_place": frozenset({"gateway", "routing_policies"}),
     "loadtests.routing.routing_public": frozenset({"gateway", "routing_policies"}),
     "loadtests.routing.routing_set": frozenset({"gateway", "routing_policies"}),
+    # A command of its own: the gateway starts it as a process, and never imports it for what it imports.
+    "gateway.embedding.sentence_worker": frozenset({"sentence_transformers"}),
     # Tens of thousands of questions are requested each bound.
     "loadtests.cache.audited_stream": frozenset({"gateway", "routing_policies"}),
     "loadtests.cache.cache_quality": frozenset({"gateway"}),

@@ -224,8 +224,11 @@ CACHE = Dashboard(
         ),
         Panel(
             title="Cache entries",
-            queries=[gauge("penstock_cache_entries", function="max")],
-            help="Flat at the top: cache.max_mb is reached.",
+            queries=[
+                named(gauge("penstock_cache_entries", function="max"), "cached"),
+                named(gauge("penstock_cache_index_waiting", function="max"), "waiting to be indexed"),
+            ],
+            help="Flat at the top: cache.max_mb is reached. Waiting: the encoder is busy.",
         ),
         Panel(
             title="News between processes",
@@ -235,8 +238,11 @@ CACHE = Dashboard(
         ),
         Panel(
             title="Tokens saved",
-            queries=[rate("penstock_saved_tokens_total", "source")],
-            help="Work that no deployment had to do.",
+            queries=[
+                named(rate("penstock_saved_tokens_total", "source"), "{{source}}"),
+                named(rate("penstock_cut_short_tokens_total", "source"), "{{source}}, begun and cancelled"),
+            ],
+            help="Work that no deployment was sent, and work that one began.",
             unit="ops",
             is_stacked=True,
         ),

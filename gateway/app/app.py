@@ -57,6 +57,7 @@ from gateway.dialects.messages.errors import refusal_at
 from gateway.embedding.embedder import Embedder
 from gateway.embedding.encoder import TextEncoder
 from gateway.embedding.installed import InstalledEncoder
+from gateway.embedding.sentence_encoder import SentenceEncoder
 from gateway.errors import GatewayError, Shed
 from gateway.http.asgi import ASGIApp
 from gateway.http.server import Listener, Server
@@ -188,8 +189,11 @@ class Gateway:
         )
 
     def _make_embedder(self, load_encoder: LoadEncoder | None) -> Embedder:
+        named = SentenceEncoder(self.config.cache.encoder) if self.config.cache.encoder else None
+        packaged = InstalledEncoder(self.config.process.runtime_dir / "encoder", "int8")
         return Embedder(
-            load_encoder or InstalledEncoder(self.config.process.runtime_dir / "encoder", "int8").load,
+            load_encoder or (packaged if named is None else named).load,
+            close=None if named is None else named.close,
             count=lambda result: self.metrics.embeddings.labels(result).inc(),
             on_failure=lambda error: self.log.failure("encoder_failed", error),
         )

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import numpy as np
+
 from gateway.admission.guard import OverloadGuard
 from gateway.app.runtime import Runtime
 from gateway.background.background_request import BackgroundRequester
@@ -23,19 +25,18 @@ from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.cache.exact.exact_tier import ExactTier, Selection
 from gateway.cache.index.index_file import SAVE_S, IndexFile
+from gateway.cache.semantic.late_index import LateIndex
 from gateway.cache.semantic.semantic_tier import SemanticTier
 from gateway.cache.semantic_stage import MODE, SemanticStage
 from gateway.cache.sharing.sharing import CacheSharing
 from gateway.config.settings import GatewayConfig
 from gateway.embedding.embedder import Embedder
 from gateway.embedding.encoder import have_same_weights
+from gateway.embedding.similarity_scale import SENTENCES, SimilarityScale, scale_of
 from gateway.routing.snapshot import PolicyInForce
 from gateway.store.base import Store
-from gateway.telemetry.metrics import OTHER
 from routing_policies.policy.document import Policy
 
-DIMENSIONS: Final = 384
-"""Dimensions of the encoder's vectors."""
 INDEX_FILE: Final = "similar.index"
 _READY_POLL_S: Final = 0.1
 _COMPACT_S: Final = 0.5
@@ -78,18 +79,20 @@ class ResponseCache:
             rng=runtime.rng,
             wall=wall,
         )
+        self.late = LateIndex(self.semantic, embedder, count=lambda end: metrics.cache_late_index.labels(end).inc())
         self.similar = SemanticStage(
             self.semantic,
             self.embedder,
             self.route_stats,
             self.auditor,
+            late=self.late,
             clock=runtime.clock,
             wall=wall,
             workers=runtime.workers,
         )
         self.stage = CacheStage(self.exact, self.similar, BackgroundTasks(log.failure))
         """The cache's stage in the request pipeline."""
-        self._file = IndexFile(config.process.runtime_dir / INDEX_FILE, dimensions=DIMENSIONS)
+        self._file = IndexFile(config.process.runtime_dir / INDEX_FILE)
         self._journal: AuditJournal | None = None
         self.on_audit: Callable[[AuditRecord], None] = lambda record: None
         """Callback for every verdict that this process reaches."""
@@ -117,6 +120,7 @@ class ResponseCache:
             tasks.create_task(self._journal.run(), name="audit_journal")
             tasks.create_task(self._keep_index(sharing), name="index_file")
             tasks.create_task(self._learn(), name="recalibration")
+            tasks.create_task(self.late.run(), name="late_index")
 
     async def aclose(self) -> None:
         """Write everything out; call it when `run` has ended."""
@@ -129,33 +133,34 @@ class ResponseCache:
     def read_state(self) -> None:
         """Bring the gauges up to date."""
         metrics = self._metrics
-        gauges = (
-            *(metrics.cache_error_ratio, metrics.cache_error_ratio_low, metrics.cache_error_ratio_high),
-            metrics.cache_semantic_level,
-        )
-        for gauge in gauges:
+        ratios = (metrics.cache_error_ratio, metrics.cache_error_ratio_low, metrics.cache_error_ratio_high)
+        for gauge in (*ratios, metrics.cache_semantic_level):
             gauge.clear()
         for whose, stats in self.route_stats:
-            labels = whose.tenant if whose.tenant in metrics.tenants else OTHER, whose.route
+            metrics.cache_semantic_level.labels(*whose).set(float(stats.level))
             found = stats.evidence.served()
-            for gauge, value in zip(gauges, (found.ratio, found.low, found.high, stats.level), strict=True):
-                gauge.labels(*labels).set(float(value))
+            if not found.num_audited:
+                continue  # nothing is known, which is not the same as no error
+            for gauge, value in zip(ratios, (found.ratio, found.low, found.high), strict=True):
+                gauge.labels(*whose).set(value)
         metrics.cache_entries.labels().set(self.exact.num_entries)
         metrics.cache_index_entries.labels().set(self.semantic.num_entries)
+        metrics.cache_index_waiting.labels().set(self.late.num_waiting)
 
     async def _keep_index(self, sharing: CacheSharing | None) -> None:
         while not self.embedder.is_ready:
             await asyncio.sleep(_READY_POLL_S)
         name = self.embedder.encoder_id
         assert name is not None, "an encoder that is ready has a name"
-        calibrated_for = self._match_models.encoder_id
-        if calibrated_for is not None and not have_same_weights(name, calibrated_for):
-            self._log.event("match_model_of_other_encoder", level="error", encoder=name, calibrated_for=calibrated_for)
-            return  # similarities would mean something else: exact answers only
-        index, problem = await self._file.open(name, is_saved=sharing is not None)
+        dimensions = self.embedder.dimensions
+        assert dimensions is not None, "and dimensions"
+        scale = await self._scale_of(name)
+        if scale is None:
+            return  # similarities mean nothing: exact answers only
+        index, problem = await self._file.open(name, dimensions, is_saved=sharing is not None)
         if problem is not None:
             self._log.event("index_dropped", level="warning", error=problem)
-        self.semantic.open(index, name)
+        self.semantic.open(index, name, scale.of)
         saved_at = time.monotonic()
         while True:
             self.semantic.drops_orphans = sharing is None or sharing.is_caught_up
@@ -164,6 +169,26 @@ class ResponseCache:
             if time.monotonic() >= saved_at + SAVE_S:
                 await self._save()
                 saved_at = time.monotonic()
+
+    async def _scale_of(self, encoder: str) -> SimilarityScale | None:
+        """Return the scale of an encoder's cosines: as they are for the match model's own, else measured."""
+        calibrated_for = self._match_models.encoder_id
+        if calibrated_for is None or have_same_weights(encoder, calibrated_for):
+            return SimilarityScale()
+        texts = [text for wordings in SENTENCES for text in wordings]
+        vectors = [vector for text in texts if (vector := await self.embedder.embed(text)) is not None]
+        scale = scale_of(np.stack(vectors)) if len(vectors) == len(texts) else None
+        if scale is None:
+            self._log.event("encoder_without_scale", level="error", encoder=encoder)
+        else:
+            self._log.event(
+                "similarities_scaled",
+                encoder=encoder,
+                calibrated_for=calibrated_for,
+                slope=scale.slope,
+                shift=scale.shift,
+            )
+        return scale
 
     async def _learn(self) -> None:
         """Refit the match models to the audits of each tenant's route."""

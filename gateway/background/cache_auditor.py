@@ -70,7 +70,7 @@ class _Case(msgspec.Struct, frozen=True):
     weight: float
     was_served: bool
     question: BackgroundRequest | None = None
-    """Question for a deployment; None: the fresh answer exists, and no auditor is needed."""
+    """The request, for a deployment or an auditor; None where no audit was drawn, because bodies are large."""
 
 
 class Auditor:
@@ -114,7 +114,7 @@ class Auditor:
         probability = self._choice.of_served(
             pair, finding.match_probability, rule.audit_ratio, semantic_lookup.stats, tenant
         )
-        case = _case(ctx.record.request_id, semantic_lookup, finding, finding.entry, was_served=True)
+        case = _case(ctx.record.request_id, semantic_lookup, finding.entry, was_served=True)
         self._served.put(case.request_id, case, tenant)
         if self._draw(probability):
             self._choice.audited(pair, tenant)
@@ -131,17 +131,24 @@ class Auditor:
             self.settle(self._recorded(case, "wrong", "feedback"))
 
     def compare(
-        self, request_id: str, semantic_lookup: SemanticLookup, finding: SemanticResult, fresh: CacheEntry
+        self,
+        ctx: RequestContext,
+        request: ChatRequest,
+        planned: PlannedRoute,
+        semantic_lookup: SemanticLookup,
+        fresh: CacheEntry,
     ) -> None:
         """Compare a share of fresh answers with the stored ones not served, where that is evidence."""
-        rule = semantic_lookup.wanted.rule
-        if finding.entry is None:
+        rule, finding = semantic_lookup.wanted.rule, semantic_lookup.finding
+        if finding is None or finding.entry is None:
             return
         lowest = semantic_lookup.stats.lowest(rule.max_error_ratio)
         probability = self._choice.of_other(finding.match_probability, rule.audit_ratio, lowest)
         if self._draw(probability):
-            case = _case(request_id, semantic_lookup, finding, finding.entry, was_served=False)
-            self._begin(self._conclude(msgspec.structs.replace(case, weight=1.0 / probability), fresh.answer))
+            question = BackgroundRequest(request, ctx.snapshot, planned, ctx.record.tenant, ctx.cache_salt)
+            case = _case(ctx.record.request_id, semantic_lookup, finding.entry, was_served=False)
+            case = msgspec.structs.replace(case, weight=1.0 / probability, question=question)
+            self._begin(self._conclude(case, fresh.answer))
 
     def settle(self, record: AuditRecord) -> None:
         """Apply a verdict, whatever its origin."""
@@ -221,20 +228,20 @@ class Auditor:
         )
 
     async def _verdict(self, case: _Case, stored_text: str, fresh: str) -> tuple[Verdict, By, float | None]:
-        same = is_equivalent(stored_text, fresh)
+        same = is_equivalent(stored_text, fresh, f"{case.prompt}\n{case.entry.text or ''}")
         if same is not None:
             return ("right", "words", None) if same else ("wrong", "numbers", None)
-        auditor_reply = await self._request_verdict(case, stored_text, fresh)
-        if auditor_reply is not None:
-            return "right" if auditor_reply else "wrong", "judge", None
+        if case.rule.auditor is not None:
+            reply = await self._request_verdict(case, case.rule.auditor, stored_text, fresh)
+            return "unknown" if reply is None else "right" if reply else "wrong", "judge", None
         vectors = [await self._embedder.embed(text) for text in (stored_text, fresh)]
         similarity = None if vectors[0] is None or vectors[1] is None else float(vectors[0] @ vectors[1])
-        return verdict_of(similarity), "encoder", similarity
+        return verdict_of(similarity, stored_text, fresh), "encoder", similarity
 
-    async def _request_verdict(self, case: _Case, stored_text: str, fresh: str) -> bool | None:
-        """Return whether the auditor finds both answers equal; None without an auditor or a usable verdict."""
-        question, name = case.question, case.rule.auditor
-        live = None if question is None or name is None else question.snapshot.deployments.get(name)
+    async def _request_verdict(self, case: _Case, auditor: str, stored_text: str, fresh: str) -> bool | None:
+        """Return whether the auditor finds both answers equal; None when it is busy or replies anything else."""
+        question = case.question
+        live = None if question is None else question.snapshot.deployments.get(auditor)
         if question is None or live is None:
             return None
         document = auditor_document(case.prompt, stored_text, fresh)
@@ -243,13 +250,10 @@ class Auditor:
         )
 
 
-def _case(
-    request_id: str, semantic_lookup: SemanticLookup, finding: SemanticResult, entry: CacheEntry, *, was_served: bool
-) -> _Case:
-    prompt = semantic_lookup.key.text or ""
-    return _Case(
-        request_id, semantic_lookup.whose, semantic_lookup.wanted.rule, prompt, finding, entry, 1.0, was_served
-    )
+def _case(request_id: str, lookup: SemanticLookup, entry: CacheEntry, *, was_served: bool) -> _Case:
+    assert lookup.finding is not None, "a lookup that has ended"
+    prompt, rule = lookup.key.text or "", lookup.wanted.rule
+    return _Case(request_id, lookup.whose, rule, prompt, lookup.finding, entry, 1.0, was_served)
 
 
 def described(found: Differences) -> tuple[str, ...]:

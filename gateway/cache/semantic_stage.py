@@ -15,15 +15,16 @@ from gateway.cache.exact.needs import needs_of
 from gateway.cache.grammar.vocabulary import ranks
 from gateway.cache.semantic.canonical_question import canonical_question
 from gateway.cache.semantic.guards import guard_of
+from gateway.cache.semantic.late_index import LateIndex
 from gateway.cache.semantic.semantic_lookup import LookupSubject, SemanticLookup
-from gateway.cache.semantic.semantic_tier import Embeds, SemanticResult, SemanticTier
+from gateway.cache.semantic.semantic_tier import Embeds, SemanticTier
 from gateway.cache.similarity.language import is_unguarded
 from gateway.chat.request import ChatRequest
 from gateway.forwarding.dispatch import Dispatch
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
 from gateway.telemetry.records.cache_reasons import SimilarReason
-from gateway.telemetry.records.record import CacheResult, Neighbourhood
+from gateway.telemetry.records.record import CacheResult, Neighbourhood, RequestPhase
 from gateway.timeline import Clock, Stage
 
 MODE: Final = "exact_then_semantic"
@@ -38,15 +39,22 @@ class Audits(Protocol):
         """Take a semantic hit that is served."""
         ...
 
-    def compare(self, request_id: str, semantic: SemanticLookup, finding: SemanticResult, fresh: CacheEntry) -> None:
-        """Take an entry that might have been served, and a deployment's response to the same request."""
+    def compare(
+        self,
+        ctx: RequestContext,
+        request: ChatRequest,
+        planned: PlannedRoute,
+        semantic: SemanticLookup,
+        fresh: CacheEntry,
+    ) -> None:
+        """Take a lookup whose entry might have been served, and a deployment's response to the same request."""
         ...
 
 
 class SemanticStage:
     """Lookups before or during the upstream call, whichever costs less."""
 
-    __slots__ = ("_audits", "_clock", "_embedder", "_route_stats", "_tier", "_wall", "_workers")
+    __slots__ = ("_audits", "_clock", "_embedder", "_late", "_route_stats", "_tier", "_wall", "_workers")
 
     def __init__(
         self,
@@ -55,6 +63,7 @@ class SemanticStage:
         route_stats: RouteStatsTable,
         audits: Audits,
         *,
+        late: LateIndex,
         clock: Clock,
         wall: Callable[[], float],
         workers: Executor,
@@ -63,6 +72,7 @@ class SemanticStage:
         self._embedder = embedder
         self._route_stats = route_stats
         self._audits = audits
+        self._late = late
         self._clock = clock
         self._wall = wall
         self._workers = workers
@@ -113,6 +123,7 @@ class SemanticStage:
         if semantic.finding is not None:
             timeline.spent[Stage.EMBED] = semantic.embed_s  # it ran beside other stages: their sum is above the total
         if race.is_lost:
+            ctx.record.was_sent = ctx.place is not RequestPhase.QUEUED
             semantic.stats.order.note_called_off(dispatch.worked_s)
             return self._found(ctx, request, planned, semantic)
         if ctx.record.cache is CacheResult.MISS:
@@ -135,6 +146,8 @@ class SemanticStage:
         if reason is not None or key.text is None or not self._embedder.is_ready:
             if is_miss:
                 record.cache_reason = reason or "no_vector"
+            if reason is None and key.text is not None:
+                lookup.on_stored = self._index_later
             return None
         semantic = ctx.semantic_lookup = SemanticLookup(
             self._tier,
@@ -144,10 +157,14 @@ class SemanticStage:
             workers=self._workers,
             is_lookup=is_miss,
         )
-        request_id = record.request_id
-        semantic.on_other = lambda semantic, finding, fresh: self._audits.compare(request_id, semantic, finding, fresh)
+        semantic.on_other = partial(self._audits.compare, ctx, request, planned)
+        semantic.on_unplaced = self._late.add
         lookup.on_stored = semantic.stored
         return semantic
+
+    def _index_later(self, entry: CacheEntry, share: Callable[[CacheEntry], None]) -> None:
+        share(entry)
+        self._late.add(entry, share)
 
     def _found(
         self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, semantic: SemanticLookup
@@ -162,7 +179,7 @@ class SemanticStage:
         reason: SimilarReason = "unguarded" if is_unguarded(entry.text or "") else "similar"
         ctx.record.cache, ctx.record.cache_reason = CacheResult.HIT_SEMANTIC, reason
         self._note_neighbour(ctx, semantic)
-        semantic.stats.note_hit(now, semantic.key.exact, entry.exact, finding.careful_probability)
+        semantic.stats.note_hit(now, semantic.key.exact, entry.exact, finding.shipped_probability)
         self._audits.served(ctx, request, planned, semantic)
         age_s = max(0.0, now - entry.created_at)
         return CacheLookup(CacheResult.HIT_SEMANTIC, reason, answer=entry.answer, age_s=age_s, entry_id=entry.id)

@@ -252,8 +252,13 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSettings:
-    """`[cache]`: memory for cached responses; the policy determines which are cached."""
+    """`[cache]`: memory for cached responses, and their encoder; the policy determines which are cached."""
 
+    encoder: str = ""
+    """Folder or name of a sentence-transformers model for the semantic tier; empty: the packaged all-MiniLM-L6-v2.
+
+    Others need `pip install 'penstock[encoders]'` and run in a process of their own.
+    """
     max_mb: int = 64
     """Memory of one process for cached responses."""
     shared: bool | None = None

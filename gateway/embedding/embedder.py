@@ -51,6 +51,7 @@ class Embedder:
         count: Callable[[EmbedResult], None],
         on_failure: Callable[[BaseException], None],
         max_waiting: int = MAX_WAITING,
+        close: Callable[[], None] | None = None,
     ) -> None:
         """Create a stopped embedder.
 
@@ -59,11 +60,13 @@ class Embedder:
             count: Called with the result of each text.
             on_failure: Called with each error of loading or encoding.
             max_waiting: Length of the queue.
+            close: Called at the end, when nothing is encoded any more; it may block.
         """
         self._load = load
         self._count = count
         self._on_failure = on_failure
         self._max_waiting = max_waiting
+        self._close = close
         self._waiting: deque[_Wanted] = deque()
         self._has_work = asyncio.Event()
         self._thread: Workers | None = None
@@ -79,6 +82,11 @@ class Embedder:
     def encoder_id(self) -> str | None:
         """Id that vectors are stored under; None until the encoder is loaded."""
         return None if self._encoder is None else self._encoder.id
+
+    @property
+    def dimensions(self) -> int | None:
+        """Length of a vector; None until the encoder is loaded."""
+        return None if self._encoder is None else self._encoder.dimensions
 
     @property
     def num_waiting(self) -> int:
@@ -104,6 +112,8 @@ class Embedder:
         self._waiting.clear()
         if thread is not None:
             await asyncio.to_thread(thread.shutdown)
+        if self._close is not None:
+            await asyncio.to_thread(self._close)
 
     async def embed(self, text: str) -> Vector | None:
         """Return the text's vector; None when it is too long or too foreign to have one, or the queue is full.

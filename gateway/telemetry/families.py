@@ -60,6 +60,10 @@ class MetricFamilies:
         self.embeddings = make.counter("embeddings_total", "Texts to encode, by result.", ("result",))
         self.cache_entries = make.gauge("cache_entries", "Cached responses.")
         self.cache_index_entries = make.gauge("cache_index_entries", "Cached responses in the vector index.")
+        self.cache_index_waiting = make.gauge("cache_index_waiting", "Cached responses that wait to be indexed.")
+        self.cache_late_index = make.counter(
+            "cache_late_index_total", "Cached responses that had to wait to be indexed, by end.", ("end",)
+        )
         whose = ("tenant", "route")
         wrong = "Wrong similar answers over all requests of the last day, from audits"
         self.cache_error_ratio = make.gauge("cache_error_ratio", f"{wrong}.", whose)
@@ -74,9 +78,16 @@ class MetricFamilies:
             "Cache entries and notices that processes exchange, by event.",
             ("event",),
         )
-        self.saved_tokens = make.counter("saved_tokens_total", "Tokens that no deployment had to handle.", ("source",))
+        self.saved_tokens = make.counter("saved_tokens_total", "Tokens that no deployment was sent.", ("source",))
+        self.cut_short_tokens = make.counter(
+            "cut_short_tokens_total",
+            "Tokens of cached responses whose request a deployment had been sent, and which was cancelled.",
+            ("source",),
+        )
         self.saved_cost = make.counter(
-            "saved_cost_total", "Cost saved, at the price of the route's dearest candidate.", ("source",)
+            "saved_cost_total",
+            "Cost of what no deployment was sent, at the price of the route's dearest candidate.",
+            ("source",),
         )
         self.trimmed_tokens = make.counter("trimmed_tokens_total", "Prompt tokens cut before sending.", ("strategy",))
 

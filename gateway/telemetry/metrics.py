@@ -98,7 +98,7 @@ class GatewayMetrics(MetricFamilies):
             *(self.requests, self.shed, self.cache_lookups, self.saved_tokens, self.saved_cost, self.cost, self.slo),
             *(self.prompt_tokens, self.completion_tokens, self.trimmed_tokens, self.degraded, self.decisions),
             *(self.retries, self.hedges, self.ejections, self.client_retries, self.panics, self.cancelled_upstream),
-            *(self.quota_refused, self.rejected),
+            *(self.quota_refused, self.rejected, self.cut_short_tokens),
         )
         histograms = (self.stages, self.ttft, self.tpot, self.total, self.overhead, self.queue_wait)
         return History(counters, histograms, prefix="penstock_", wall=wall)
@@ -161,7 +161,8 @@ class GatewayMetrics(MetricFamilies):
             answers.completion_tokens.value += usage.completion_tokens
             if outcome is Outcome.CACHED:
                 source = _SAVED_BY_FLIGHT if record.cache_reason == _SAVED_BY_FLIGHT else record.cache
-                self.saved_tokens.labels(source).inc(usage.prompt_tokens + usage.completion_tokens)
+                family = self.cut_short_tokens if record.was_sent else self.saved_tokens
+                family.labels(source).inc(usage.prompt_tokens + usage.completion_tokens)
             if self.worth is not None:
                 self._record_worth(record, usage, self.worth)
         if outcome is Outcome.COMPLETED or outcome is Outcome.CACHED:
@@ -171,6 +172,8 @@ class GatewayMetrics(MetricFamilies):
         cost = worth.cost(record.deployment, usage)
         dearest = worth.dearest(record.route, usage)
         if record.outcome is Outcome.CACHED:
+            if record.was_sent:
+                return
             source = _SAVED_BY_FLIGHT if record.cache_reason == _SAVED_BY_FLIGHT else record.cache
             self.saved_cost.labels(source).inc(dearest)
         elif cost is not None:

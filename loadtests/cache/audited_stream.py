@@ -217,7 +217,7 @@ class _AuditedCache:
         entry = finding.entry
         is_wrong = entry is not None and self._means_other(entry.exact, place)
         if entry is not None and finding.is_hit:
-            self.stats.note_hit(self._now, exact, entry.exact, finding.careful_probability)
+            self.stats.note_hit(self._now, exact, entry.exact, finding.shipped_probability)
             self._served(exact, finding, entry, number, is_wrong=is_wrong)
             return "wrong" if is_wrong else "right"
         self._keep(exact, text, place, number)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gateway.cache.audit.match_models import MatchModels
 from gateway.cache.fitting.questions import Questions, read_intents, read_questions
-from gateway.cache.fitting.stream import best_threshold_hits, play
+from gateway.cache.fitting.stream import best_threshold_hits
 from gateway.cache.semantic.canonical_question import canonical_question
 from gateway.cache.similarity.decision import MatchModel
 from gateway.cache.similarity.vetoes import VETOES
@@ -28,7 +28,7 @@ from gateway.embedding.graph import build_graph
 from gateway.embedding.make import encoder_id, graph_file
 from gateway.embedding.model_files import installed_model
 from gateway.embedding.onnx_encoder import OnnxEncoder
-from loadtests.cache.audited_stream import Audits, describe, play_audited, streams_of
+from loadtests.cache.audited_stream import Audits, Stream, describe, play_audited, streams_of
 from loadtests.cache.changed_meaning import KINDS, Kind, Pair, pairs
 from loadtests.cache.crafted_suffix import FAMILIES, served_ratio
 from loadtests.cache.made_questions import made_questions
@@ -93,8 +93,9 @@ def measure(options: argparse.Namespace) -> Card:
     bounds = options.max_error_ratio or [0.01]
     results: dict[str, Value] = {"questions": len(questions)}
     notes: list[str] = []
+    stream = Stream(name="once", questions=questions, vectors=vectors, order=np.arange(len(questions)))
     for number, bound in enumerate(bounds):
-        found, line = _played(questions, vectors, model, bound, options.seed)
+        found, line = _played(stream, model, bound, options.seed)
         suffix = "" if number == 0 else f"_at_{bound:g}"
         results |= {f"{name}{suffix}": value for name, value in found.items()}
         notes.append(line)
@@ -115,18 +116,17 @@ def measure(options: argparse.Namespace) -> Card:
     )
 
 
-def _played(
-    questions: Questions, vectors: Vectors, model: MatchModel, bound: float, seed: int
-) -> tuple[dict[str, Value], str]:
-    """One bound, without audits."""
-    played = play(questions, vectors, model, model.threshold(bound))
+def _played(stream: Stream, model: MatchModel, bound: float, seed: int) -> tuple[dict[str, Value], str]:
+    """One bound, without audits; the threshold follows the stream as in the gateway."""
+    match_models = MatchModels(first=model, encoder_id=None, learn=lambda samples: model)
+    played = play_audited(stream, match_models, bound, Audits(audit_ratio=0.0)).played
     low, high = played.error_limits(seed)
     found: dict[str, Value] = {
         "max_error_ratio": bound,
         "hit_ratio": played.hit_ratio,
         "error_ratio": played.error_ratio,
         "error_high": high,
-        "threshold_hit_ratio": best_threshold_hits(questions, vectors, played.error_ratio),
+        "threshold_hit_ratio": best_threshold_hits(stream.questions, stream.vectors, played.error_ratio),
     }
     line = f"bound {bound:g}: {played.hits.sum()} hits, {played.wrong.sum()} wrong, error {low:.4f} to {high:.4f}"
     return found, line

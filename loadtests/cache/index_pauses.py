@@ -80,11 +80,11 @@ async def measured_pauses(
     copy.unlink(missing_ok=True)
     os.link(path, copy)  # a save replaces the name and leaves the file
     try:
-        file, loading, growing, saving = IndexFile(copy, dimensions=dimensions), Pauses(), Pauses(), Pauses()
+        file, loading, growing, saving = IndexFile(copy), Pauses(), Pauses(), Pauses()
         idle = Pauses()
         await idle.watch(asyncio.sleep(_IDLE_S))
         before = resident_bytes()
-        index, problem = await loading.watch(file.open(encoder_id, is_saved=True))
+        index, problem = await loading.watch(file.open(encoder_id, dimensions, is_saved=True))
         if problem is not None:
             raise OSError(problem)
 

@@ -381,7 +381,10 @@ class Cache(_Strict, frozen=True, kw_only=True):
     bypasses without one. Under the scope `user` all responses are kept apart so.
     """
     auditor: Id | None = None
-    """Deployment that compares two differently worded answers in audits; None: the encoder decides alone."""
+    """Deployment that decides in audits whether answers agree that rules cannot compare.
+
+    None: the encoder decides, only where they are nearly equal or about different things.
+    """
     review_texts: bool = False
     """True to keep the texts of prompts and answers in audit records, for reviewers."""
     regenerate_window_s: Annotated[int, Meta(ge=0, le=3600)] = 0

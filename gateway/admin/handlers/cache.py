@@ -16,10 +16,12 @@ from gateway.background.cache_auditor import Auditor
 from gateway.cache.audit.audit_record import AuditRecord
 from gateway.cache.audit.audit_registry import AuditRegistry
 from gateway.cache.audit.error_budget import budget_state, tightening_of
+from gateway.cache.audit.evidence import Estimate
 from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.cache.exact.exact_tier import Selection
+from gateway.cache.semantic.late_index import LateIndex
 from gateway.cache.semantic.semantic_tier import SemanticTier
 from gateway.cache.semantic_stage import MODE
 from gateway.errors import InvalidRequest, NotFound
@@ -59,6 +61,7 @@ class AuditedCache(Protocol):
     audits: AuditRegistry
     exact: ExactCache
     semantic: SemanticTier
+    late: LateIndex
     auditor: Auditor
 
     @property
@@ -87,6 +90,7 @@ class CacheHandlers:
                 "entries": answers.exact.num_entries,
                 "bytes": answers.exact.num_bytes,
                 "index_entries": answers.semantic.num_entries,
+                "index_waiting": answers.late.num_waiting,
                 "encoder_ready": answers.is_ready,
                 "routes": [
                     _shown_stats(whose, stats, rules[whose.route])
@@ -167,13 +171,8 @@ def _shown_stats(whose: TenantRoute, stats: RouteStats, rule: Cache) -> dict[str
         "requests": evidence.num_requests,
         "hits": evidence.num_hits,
         "hit_ratio": evidence.num_hits / evidence.num_requests if evidence.num_requests else 0.0,
-        "error": {
-            "ratio": found.ratio,
-            "low": found.low,
-            "high": found.high,
-            "audited": found.num_audited,
-            "wrong": found.num_wrong,
-        },
+        "error": _shown_error(found),
+        "doubt_factor": stats.doubt.factor,
         "is_recalibrated": stats.is_recalibrated,
         "lookup_ms": round(stats.order.lookup_s * 1000, 3),
         "similarities": stats.similarities.shown(),
@@ -182,16 +181,26 @@ def _shown_stats(whose: TenantRoute, stats: RouteStats, rule: Cache) -> dict[str
 
 
 def _shown_bound(stats: RouteStats, bound: float) -> dict[str, Any]:
-    """Return the audit evidence for another error bound; a threshold above 1 serves nothing."""
-    threshold = stats.predictor.threshold(bound)
+    """Return the threshold of an error bound, its hits among all recent lookups, and the audits above it.
+
+    A threshold above 1 serves nothing; an error without audits is unknown.
+    """
+    threshold = stats.threshold(bound, 0)
     found = stats.evidence.above(threshold)
     return {
         "max_error_ratio": bound,
         "threshold": threshold,
-        "hit_ratio": found.num_hits / found.num_requests if found.num_requests else 0.0,
-        "ratio": found.ratio,
-        "low": found.low,
-        "high": found.high,
+        "hit_ratio": stats.usage.hit_ratio(threshold),
+        **_shown_error(found),
+    }
+
+
+def _shown_error(found: Estimate) -> dict[str, Any]:
+    is_known = found.num_audited > 0
+    return {
+        "ratio": found.ratio if is_known else None,
+        "low": found.low if is_known else None,
+        "high": found.high if is_known else None,
         "audited": found.num_audited,
         "wrong": found.num_wrong,
     }

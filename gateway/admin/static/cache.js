@@ -22,7 +22,7 @@ function bound(b) {
   const out = h("div", { "aria-live": "polite" });
   const show = (i) => {
     const s = steps[i];
-    fill(out, facts(["Error budget", pct(s.max_error_ratio, 2)], ["Threshold", s.threshold >= 1 ? "nothing is served" : pct(s.threshold, 2)], ["Expected hits", [level(s.hit_ratio), `${pct(s.hit_ratio)} of requests`]],
+    fill(out, facts(["Error budget", pct(s.max_error_ratio, 2)], ["Threshold", s.threshold >= 1 ? "nothing is served" : pct(s.threshold, 2)], ["Expected hits", s.hit_ratio == null ? "no requests yet" : [level(s.hit_ratio), `${pct(s.hit_ratio)} of requests`]],
       ["Wrong hits", s.audited ? `${pct(s.ratio, 2)} (${pct(s.low, 2)} to ${pct(s.high, 2)}), by ${many(s.audited, "audit")}` : "no audits at this budget"]),
     i === here ? sub("This budget is in force.") : h("p", h("a", { href: `/admin/policy#routes.${b.route}.cache.max_error_ratio` }, "Change it in the policy")));
   };
@@ -51,7 +51,7 @@ function draw() {
 const refresh = () => load(async () => {
   const [found, queue] = await Promise.all([api("cache"), api("cache/audits?limit=200")]);
   scopes = found.routes;
-  fill("#entries", facts(["Cache entries", num(found.entries)], ["Memory", bytes(found.bytes)], ["In the index", num(found.index_entries)], ["Encoder", found.encoder_ready ? "ready" : "not loaded"]));
+  fill("#entries", facts(["Cache entries", num(found.entries)], ["Memory", bytes(found.bytes)], ["In the index", num(found.index_entries) + (found.index_waiting ? `, ${num(found.index_waiting)} waiting` : "")], ["Encoder", found.encoder_ready ? "ready" : "not loaded"]));
   draw();
   audits.show(queue.audits);
 });

@@ -47,10 +47,10 @@ function cache({ cache: c }) {
 }
 
 function saved({ saved: s, requests, tokens }) {
-  const sources = Object.entries(s.tokens);
-  if (!sources.length) return fill("#saved", none("#saved"), requests.answered > 0 && !tokens.prompt && sub("Streams report tokens only with stream_options.include_usage."));
+  const [sources, cut] = [Object.entries(s.tokens), sum(Object.values(s.cut_short))];
+  if (!sources.length && !cut) return fill("#saved", none("#saved"), requests.answered > 0 && !tokens.prompt && sub("Streams report tokens only with stream_options.include_usage."));
   fill("#saved", facts(...sources.map(([source, n]) => [words(source), `${short(n)} tokens` + (s.has_prices ? ` · ${money(s.cost[source] ?? 0)}` : "")]),
-    ...(s.has_prices ? [["smaller model", money(s.cost.routing ?? 0)], ["spent", money(s.spent)]] : [])), !s.has_prices && sub("Give deployments a cost_per_mtok to see money."));
+    ...(cut ? [["begun, then cancelled", `${short(cut)} tokens`]] : []), ...(s.has_prices ? [["smaller model", money(s.cost.routing ?? 0)], ["spent", money(s.spent)]] : [])), !s.has_prices && sub("Give deployments a cost_per_mtok to see money."));
 }
 
 // Watches for some seconds, then says which stage is slow and which lever to pull.

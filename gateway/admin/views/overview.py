@@ -215,6 +215,7 @@ def _saved(totals: Totals, live: LiveState) -> dict[str, Any]:
     has_prices = any(one.cost_per_mtok is not None for one in live.deployments)
     return {
         "tokens": {source: int(count) for (source,), count in totals.by("saved_tokens_total", 0).items()},
+        "cut_short": {source: int(count) for (source,), count in totals.by("cut_short_tokens_total", 0).items()},
         "has_prices": has_prices,
         "cost": dict(_plain(totals.by("saved_cost_total", 0))) if has_prices else None,
         "spent": totals.total("cost_total") if has_prices else None,

@@ -90,9 +90,11 @@ class AuditRegistry:
         )
 
     def is_barred(self, exact: bytes) -> bool:
-        """Return whether an entry was found wrong for a similar question, and no review has changed that."""
+        """Return whether an entry was served wrongly to a similar question, and no review has changed that."""
         records = self._by_exact.get(exact)
-        return records is not None and any(record.verdict == "wrong" for record in records.values())
+        return records is not None and any(
+            record.verdict == "wrong" and record.was_served for record in records.values()
+        )
 
     def forget_texts(self, covers: Callable[[AuditRecord], bool]) -> list[AuditRecord]:
         """Remove the texts of covered records; return the changed records."""

@@ -1,4 +1,4 @@
-"""Comparison of two responses to one question: by their words, then by their numbers and the encoder."""
+"""Comparison of two responses to one question: by what they state, then by an auditor or the encoder."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from gateway.cache.audit.answers.statements import Statements, differ_in_numbers_alone, share_numbers
 from gateway.completion.answer_json import as_written
 
 Verdict = Literal["right", "wrong", "unknown"]
 
 ANSWER_SIMILARITY: Final = 0.9
-"""Cosine from which two responses of other words, with equal numbers, count as equal; a cautious choice."""
+"""Cosine from which two responses of other words count as equal, unless their numbers or negations differ."""
+UNLIKE: Final = 0.2
+"""Cosine below which two responses are about different things."""
+_MIN_CONTENT: Final = 2
+"""Words with meaning that a response needs for its vector to show what it is about."""
 
-_NUMBER: Final = re.compile(r"\d+(?:[.,]\d+)*")
 _NOT_STATED: Final = re.compile(r"[\W_]+")
 
 
@@ -44,18 +48,37 @@ def text_of(answer: bytes) -> str | None:
     return None if message is None or message.tool_calls else message.content
 
 
-def is_equivalent(cached: str, fresh: str) -> bool | None:
-    """Return True for equal words, apart from case and punctuation, False for other numbers, None if undecided."""
-    if _NOT_STATED.sub(" ", cached.casefold()).strip() == _NOT_STATED.sub(" ", fresh.casefold()).strip():
-        return sorted(_NUMBER.findall(cached)) == sorted(_NUMBER.findall(fresh))
-    return None if sorted(_NUMBER.findall(cached)) == sorted(_NUMBER.findall(fresh)) else False
+def is_equivalent(cached: str, fresh: str, question: str = "") -> bool | None:
+    """Return True for the same statements, False for other numbers or the opposite answer, None if undecided.
+
+    Formatting and list markers state nothing, and number words equal digits. A text that only adds to the other one
+    has the same statements; one that states nothing beside the words of the `question` decides nothing.
+    """
+    one, other = Statements.of(cached), Statements.of(fresh)
+    if one.tokens == other.tokens:
+        return True
+    if {one.affirms, other.affirms} == {True, False} or differ_in_numbers_alone(one, other):
+        return False
+    known = Statements.of(question).content
+    states_something = bool(one.content - known) and bool(other.content - known)
+    return True if states_something and (one.contains(other, known) or other.contains(one, known)) else None
 
 
-def verdict_of(similarity: float | None) -> Verdict:
-    """Return the verdict on responses of other words with equal numbers; None: the encoder had no vector."""
-    if similarity is None:
+def verdict_of(similarity: float | None, cached: str = "", fresh: str = "") -> Verdict:
+    """Return the encoder's verdict on responses that `is_equivalent` leaves undecided, where no auditor is named.
+
+    Only the ends of the scale decide: right answers in other words have cosines down to 0.25, and wrong answers to
+    similar questions have cosines up to 0.87. None: the encoder had no vector.
+    """
+    if similarity is None or UNLIKE <= similarity < ANSWER_SIMILARITY:
         return "unknown"
-    return "right" if similarity >= ANSWER_SIMILARITY else "wrong"
+    one, other = Statements.of(cached), Statements.of(fresh)
+    if similarity < UNLIKE:
+        is_short = min(len(one.content), len(other.content)) < _MIN_CONTENT
+        return "unknown" if is_short and share_numbers(one, other) else "wrong"
+    if not share_numbers(one, other):
+        return "wrong"
+    return "unknown" if one.is_opposed_to(other) else "right"
 
 
 _AUDITOR_ANSWER_CHARS: Final = 4000

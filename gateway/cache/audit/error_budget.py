@@ -3,9 +3,9 @@
     open ──over──▶ tightened 1 ──over──▶ 2 ──over──▶ 3 ──over──▶ closed (exact answers only)
          ◀─proof──             ◀─proof──   ◀─proof──   ◀─proof──
 
-Over: the estimate lies above the bound and rests on more than one wrong answer. Proof: with
-the next lower threshold the interval's upper end is below the bound. Entries that would be served there are compared
-with deployments' responses, so a closed tier can be proven, too.
+Over: the whole interval lies above the bound and rests on more than one wrong answer. Proof: with the next lower
+threshold the estimate is below the bound. Entries that would be served there are compared with deployments' responses,
+so a closed tier can be proven, too. Within a level the threshold follows the doubt factor and the traffic.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def tightening_of(level: int) -> float | None:
 
 def is_over(estimate: Estimate, max_error_ratio: float) -> bool:
     """Return whether the bound is broken; one wrong response alone may be random."""
-    return estimate.num_wrong > 1 and estimate.ratio > max_error_ratio
+    return estimate.num_wrong > 1 and estimate.low > max_error_ratio
 
 
 def is_proven(estimate: Estimate, max_error_ratio: float) -> bool:
     """Return whether the bound would hold."""
-    return estimate.num_audited >= MIN_PROOF and estimate.high <= max_error_ratio
+    return estimate.num_audited >= MIN_PROOF and estimate.ratio <= max_error_ratio
 
 
 def next_level(level: int, here: Estimate, looser: Estimate | None, max_error_ratio: float) -> int:

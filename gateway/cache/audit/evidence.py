@@ -88,9 +88,11 @@ class AuditEvidence:
         """Take the counts of another process."""
         self._traffic[source, bucket] = traffic
 
-    def add(self, sample: Sample) -> None:
-        """Add a sample in place of an earlier one of its id."""
+    def add(self, sample: Sample) -> Sample | None:
+        """Add a sample in place of an earlier one of its id, which is returned."""
+        replaced = self._samples.get(sample.id)
         self._samples[sample.id] = sample
+        return replaced
 
     def expire(self, now: float) -> None:
         """Forget what is older than the window."""

@@ -18,23 +18,22 @@ _COMPACT_S: Final = 0.2
 class IndexFile:
     """The file of an index; it works off the event loop, and an unusable file counts as none."""
 
-    def __init__(self, path: Path, *, dimensions: int) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._dimensions = dimensions
         self._index: VectorIndex | None = None
         self._num_saved: int | None = None
         """Changes in the file; None where the index is not saved."""
 
-    async def open(self, encoder_id: str, *, is_saved: bool) -> tuple[VectorIndex, str | None]:
+    async def open(self, encoder_id: str, dimensions: int, *, is_saved: bool) -> tuple[VectorIndex, str | None]:
         """Return the saved index, else an empty one, and what was wrong with the file."""
         # FAISS costs time and memory: it is imported where it is used.
         from gateway.cache.index.snapshot import SnapshotUnusable, load_vectors
         from gateway.cache.index.vector_index import VectorIndex
 
-        self._index, problem = VectorIndex(self._dimensions, encoder_id), None
+        self._index, problem = VectorIndex(dimensions, encoder_id), None
         if is_saved and await asyncio.to_thread(self._path.exists):
             try:
-                self._index = await asyncio.to_thread(load_vectors, self._path, encoder_id, self._dimensions)
+                self._index = await asyncio.to_thread(load_vectors, self._path, encoder_id, dimensions)
             except SnapshotUnusable as error:
                 problem = str(error)
         self._num_saved = self._index.num_changes if is_saved else None

@@ -38,7 +38,7 @@ class SemanticLookup:
     __slots__ = (
         *("_began_at", "_clock", "_has_place", "_is_lookup", "_needs", "_tier", "_workers", "stats", "done", "embed_s"),
         "finding",
-        *("key", "on_hit", "on_other", "search_s", "vector", "wanted", "whose"),
+        *("key", "on_hit", "on_other", "on_unplaced", "search_s", "vector", "wanted", "whose"),
     )
 
     def __init__(
@@ -77,8 +77,10 @@ class SemanticLookup:
         self.search_s = 0.0
         self.finding: SemanticResult | None = None
         self.on_hit: Callable[[], None] | None = None
-        self.on_other: Callable[[SemanticLookup, SemanticResult, CacheEntry], None] | None = None
+        self.on_other: Callable[[SemanticLookup, CacheEntry], None] | None = None
         """Callback when a deployment has answered what an entry might have answered: the two can be compared."""
+        self.on_unplaced: Callable[[CacheEntry, Callable[[CacheEntry], None]], None] | None = None
+        """Callback for a new entry that has no vector yet, and how to share it once it has one."""
         self.done: asyncio.Future[None] = vector.get_loop().create_future()
         """Future that is set when the lookup has ended."""
         vector.add_done_callback(self._look)
@@ -92,6 +94,7 @@ class SemanticLookup:
         """End the lookup with its request, unless the vector is needed for the response."""
         self.on_hit = None
         if not self._has_place:
+            self.on_other = self.on_unplaced = None
             self.vector.cancel()
             self.done.cancel()
 
@@ -139,15 +142,18 @@ class SemanticLookup:
             self.on_hit()
 
     def _place(self, entry: CacheEntry, share: Callable[[CacheEntry], None]) -> None:
+        on_other, self.on_other = self.on_other, None  # it refers to the request
         vector = None if not self.vector.done() or self.vector.cancelled() else self.vector.result()
         if vector is None:
             share(entry)
+            if self.on_unplaced is not None:
+                self.on_unplaced(entry, share)
             return
         self._tier.place(entry, vector)
         share(self._tier.packed(entry, vector))
         finding = self.finding
-        if finding is not None and finding.entry is not None and self.on_other is not None:
-            self.on_other(self, finding, entry)
+        if finding is not None and finding.entry is not None and on_other is not None:
+            on_other(self, entry)
 
 
 _NO_VECTOR = SemanticResult("no_vector")

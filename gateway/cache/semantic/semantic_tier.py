@@ -67,11 +67,6 @@ class SemanticResult(msgspec.Struct, frozen=True, gc=False):
         """Return whether the entry is to be served."""
         return self.reason == "similar"
 
-    @property
-    def careful_probability(self) -> float:
-        """The lower of both probabilities: the audits may be about questions that no longer come."""
-        return min(self.match_probability, self.shipped_probability)
-
 
 class _Fit(NamedTuple):
     entry: CacheEntry
@@ -93,6 +88,7 @@ class SemanticTier:
         self._tier = tier
         self._index: VectorIndex | None = None
         self._encoder_id = ""
+        self._scale: Callable[[float], float] = float
         self.drops_orphans = False
         """True if ids in the index without an entry are gone for good; False while entries are still read."""
         self._early: dict[bytes, CacheEntry] = {}
@@ -106,9 +102,18 @@ class SemanticTier:
         """Number of indexed questions."""
         return 0 if self._index is None else len(self._index)
 
-    def open(self, index: VectorIndex, encoder_id: str) -> None:
-        """Use an index of the encoder that is ready now."""
-        self._index, self._encoder_id = index, encoder_id
+    @property
+    def is_open(self) -> bool:
+        """Return whether there is an index."""
+        return self._index is not None
+
+    def entry_of(self, exact: bytes) -> CacheEntry | None:
+        """Return the entry with this fingerprint, if the exact tier still has it."""
+        return self._tier.by_exact(exact)
+
+    def open(self, index: VectorIndex, encoder_id: str, scale: Callable[[float], float] = float) -> None:
+        """Use an index of the encoder that is ready now; `scale` maps its cosines to the match model's scale."""
+        self._index, self._encoder_id, self._scale = index, encoder_id, scale
         early, self._early = self._early, {}
         for entry in early.values():
             self.taken(entry)
@@ -147,6 +152,7 @@ class SemanticTier:
                 prompt, cached, similarity=similarity, runner_up=runner_up, track=None
             )
         threshold = stats.threshold_for(key.exact, entry.exact, bound)
+        stats.note_lookup(key.exact, entry.exact, match_probability, shipped_probability)
         reason: SimilarReason = "similar" if match_probability >= threshold else "doubtful"
         if reason == "doubtful" and match_probability >= stats.threshold(bound, 0):
             reason = "closed"
@@ -167,7 +173,7 @@ class SemanticTier:
                 and not self._tier.is_quarantined(entry.id)
                 and not self._is_barred(entry.exact)
             ):
-                fit.append(_Fit(entry, near.similarity))
+                fit.append(_Fit(entry, self._scale(near.similarity)))
         return fit
 
     def _drop_orphan(self, context: bytes, exact: bytes) -> None:

@@ -163,6 +163,7 @@ class RequestRecord:
         "trace",
         "trimmed",
         "usage",
+        "was_sent",
     )
 
     def __init__(self, request_id: str, now: float) -> None:
@@ -211,6 +212,8 @@ class RequestRecord:
         self.usage: Usage | None = None
         self.handed_over: HandedOver | None = None
         """Answer that a cascade abandoned, with its usage."""
+        self.was_sent = False
+        """True if a deployment was sent the request, and then a cached response was served in place of its own."""
         self.sample: dict[str, Any] | None = None
         """Features of the request for the recording; None where nothing is recorded."""
         self.trace: TraceContext | None = None

@@ -184,3 +184,15 @@ async def test_what_the_error_budget_came_to_survives_a_restart(tmp_path: Path) 
         shown = (await again.get("/admin/api/cache", admin=True)).json
         (route,) = shown["routes"]
         assert (route["state"], route["error"]["wrong"], route["requests"]) == ("tightened", 2, 4)
+
+
+async def test_cosines_of_another_encoder_are_mapped_to_the_scale_of_the_match_model(tmp_path: Path) -> None:
+    async with similar(tmp_path, calibrated_for="another") as (stack, _):
+        (line,) = stack.lines("similarities_scaled")
+        assert (line["encoder"], line["calibrated_for"]) == ("words", "another")
+        assert line["slope"] > 1.0, "words have less in common than vectors"
+        await keep(stack, STORED)
+        assert await hits(stack, NEAR)
+        assert not await hits(stack, "Where do old ships go in the dark of the night?")
+    async with similar(tmp_path) as (stack, _):
+        assert stack.lines("similarities_scaled") == []

@@ -18,6 +18,7 @@ from tests.gateway.stack import Stack
 
 STORED = "How do I reset the password of a mailbox?"
 AUDITED = "ttl_s: 60, audit_ratio: 1.0"
+LEFT_OUT = "Open the first page of it and press reset on the left."
 
 
 def replies(text: str) -> Script:
@@ -64,7 +65,14 @@ async def serve_one(stack: Stack, number: int) -> None:
     [
         ("It is done in the settings.", "it is done,  in the SETTINGS", "right", "words"),
         ("Wait 10 minutes for it.", "Wait 100 minutes for it.", "wrong", "numbers"),
-        ("Open the settings of it and press reset.", "Open settings of it and press reset.", "right", "encoder"),
+        ("1. Open the settings.\n2. Wait ten seconds.", "Open the settings, then wait 10 seconds.", "right", "words"),
+        ("Open the first page of it and choose reset on the left.", LEFT_OUT, "right", "encoder"),
+        (
+            "Open all of its settings and press reset there.",
+            "Choose reset among all of its preferences.",
+            "unknown",
+            "encoder",
+        ),
         ("Open the settings of it and press reset.", "That is impossible, sorry about that.", "wrong", "encoder"),
     ],
 )
@@ -84,8 +92,11 @@ async def test_a_served_answer_is_called_again_and_compared(
         assert deployment.num_audits == 1
         metrics = (await stack.get("/metrics", admin=True)).body.decode()
         assert f'penstock_cache_audits_total{{verdict="{verdict}"}} 1.0' in metrics
+        if verdict == "unknown":
+            assert "penstock_cache_error_ratio{" not in metrics, "nothing was found out"
+            return
         ratio = 0.5 if verdict == "wrong" else 0.0
-        assert f'penstock_cache_error_ratio{{route="main",tenant="other"}} {ratio}' in metrics, "of two requests"
+        assert f'penstock_cache_error_ratio{{route="main",tenant="dev"}} {ratio}' in metrics, "of two requests"
 
 
 async def test_a_wrong_answer_is_not_given_to_similar_questions_again(tmp_path: Path) -> None:
@@ -102,11 +113,12 @@ async def test_a_wrong_answer_is_not_given_to_similar_questions_again(tmp_path: 
         assert cache_of(await call(stack, STORED + " Please?")) == "miss"
 
 
-async def test_a_auditor_decides_where_the_policy_names_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fresh", ["You will find that in its preferences.", "In 7 steps, all in the preferences."])
+async def test_an_auditor_decides_where_the_policy_names_one(tmp_path: Path, fresh: str) -> None:
     async with similar(tmp_path, AUDITED + ", auditor: large, review_texts: true") as (stack, _):
         stack.small.otherwise = replies("Open the settings of it.")
         await keep(stack, STORED)
-        stack.small.otherwise = Deployment("You will find that in its preferences.")
+        stack.small.otherwise = Deployment(fresh)
         auditor = stack.large.otherwise = Deployment("")
         await serve_one(stack, 1)
         await until(lambda: len(stack.gateway._answers.audits))

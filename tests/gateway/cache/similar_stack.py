@@ -33,6 +33,7 @@ async def similar(
     *,
     policy: str | None = None,
     settings: Mapping[str, Any] | None = None,
+    calibrated_for: str | None = None,
     **values: Any,
 ) -> AsyncIterator[tuple[Stack, WordEncoder]]:
     """Ready to embed."""
@@ -42,7 +43,9 @@ async def similar(
         policy=policy or similar_policy(folder, cache, **values),
         settings=settings,
         load_encoder=encoder.load,
-        match_models=MatchModels(first=NearMatchModel(), encoder_id=None, learn=lambda samples: NearMatchModel()),
+        match_models=MatchModels(
+            first=NearMatchModel(), encoder_id=calibrated_for, learn=lambda samples: NearMatchModel()
+        ),
     ) as stack:
         # A machine that is busy with other tests is no reason to audit less.
         stack.gateway._answers.auditor._guard = OverloadGuard(memory_limit_bytes=None, resident_bytes=lambda: None)

@@ -66,8 +66,10 @@ def test_repeats_are_exact_answers_and_an_audited_one_is_not_wrong_twice() -> No
     )
 
 
-def test_false_verdicts_close_a_tier_that_is_right() -> None:
+def test_false_verdicts_tighten_a_tier_that_is_right() -> None:
     audits = Audits(audit_ratio=0.5, noise=0.5)
     stream = in_order(pairs_of(300, is_right=True))
-    assert play_audited(stream, MATCH_MODELS, BOUND, audits).levels[CLOSED] > 300
+    noisy = play_audited(stream, MATCH_MODELS, BOUND, audits)
+    assert noisy.levels[CLOSED - 1] + noisy.levels[CLOSED] > 300
+    assert noisy.played.hit_ratio < 0.1
     assert play_audited(stream, MATCH_MODELS, BOUND, replace(audits, noise=0.0)).levels[CLOSED] == 0

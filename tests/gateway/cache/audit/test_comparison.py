@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from random import Random
 
 import pytest
 
 from gateway.cache.audit.comparison import auditor_document, auditor_verdict, is_equivalent, text_of, verdict_of
+from gateway.cache.audit.route_stats import RouteStats
+from tests.gateway.cache.audit.test_error_budget import sample
 from tests.gateway.cache.similar_stack import completion
+from tests.gateway.cache.word_encoder import NearMatchModel
 
 
 @pytest.mark.parametrize(
@@ -17,7 +22,8 @@ from tests.gateway.cache.similar_stack import completion
         ("It is 10 km.", "It is 100 km.", False),
         ("It is 3.5 km.", "It is 35 km.", False),
         ("Press the button.", "Use the button.", None),
-        ("Take 10 mg of it.", "Of that, take 10 mg.", None),
+        ("Take 10 mg of it.", "Of that, take 10 mg.", True),
+        ("It may take a minute.", "It cannot take a minute.", None),
     ],
 )
 def test_answers_are_compared_by_words_then_by_numbers(stored: str, fresh: str, expected: bool | None) -> None:
@@ -25,7 +31,11 @@ def test_answers_are_compared_by_words_then_by_numbers(stored: str, fresh: str, 
 
 
 def test_what_the_encoder_cannot_report_is_unknown() -> None:
-    assert [verdict_of(value) for value in (None, 0.95, 0.5)] == ["unknown", "right", "wrong"]
+    assert [verdict_of(value) for value in (None, 0.95, 0.5)] == ["unknown", "right", "unknown"]
+    assert verdict_of(0.1, "Open the settings page.", "Mix flour with eggs.") == "wrong"
+    assert verdict_of(0.1, "It is.", "Yes, come in.") == "unknown", "too short for a vector"
+    assert verdict_of(0.95, "It takes 10 minutes in all.", "In all it takes 20 minutes.") == "wrong"
+    assert verdict_of(0.95, "You can delete it later.", "You cannot delete it later.") == "unknown"
 
 
 def test_only_plain_texts_are_compared() -> None:
@@ -45,3 +55,54 @@ def test_a_auditor_states_yes_or_no(reported: str, expected: bool | None) -> Non
     assert auditor_verdict(completion(reported)) is expected
     assert auditor_verdict(None) is None
     assert auditor_document("q", "a", "b")["temperature"] == 0
+
+
+_UNITS = ["minutes", "days", "kilometres", "dollars", "percent"]
+_DIGITS = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+_NAMES = ["Lisbon", "Oslo", "Canberra", "Nairobi", "Quito", "Hanoi"]
+
+
+def worded(rng: Random, count: int, unit: str, name: str) -> str:
+    """One fact in any of many wordings."""
+    number = rng.choice([str(count), _DIGITS[count - 2], f"**{count}**"])
+    return rng.choice(
+        [
+            f"It takes {number} {unit} and is done in {name}.",
+            f"1. Go to {name}.\n2. It takes {number} {unit}.",
+            f"- Place: *{name}*\n- Needed: {number} {unit}",
+            f"### Answer\n{name} is where it is done; plan {number} {unit} for it.",
+            f"Sure! In {name}, it'll take {number} {unit}.",
+            f"{number} {unit}, in {name}.",
+            f"Step 1: travel to {name}. Step 2: wait. You need about {number} {unit} in total, by 1 of 3 accounts.",
+            f"You would have to be in {name} for it, and to set aside {number} {unit}.",
+        ]
+    )
+
+
+def test_right_answers_in_other_words_leave_the_tier_open_and_its_error_at_nothing() -> None:
+    rng, stats = Random(1), RouteStats(NearMatchModel())
+    verdicts = Counter[str]()
+    for number in range(2000):
+        stats.note_request(0.0)
+        stats.note_hit(0.0, b"%d" % number, b"cached", 0.95)
+        if rng.random() < 0.02:
+            fact = rng.randint(2, 12), rng.choice(_UNITS), rng.choice(_NAMES)
+            one, other = worded(rng, *fact), worded(rng, *fact)
+            same = is_equivalent(one, other, "How long does it take, and where is it done?")
+            verdict = verdict_of(rng.uniform(0.2, 1.0), one, other) if same is None else "right" if same else "wrong"
+            verdicts[verdict] += 1
+            if verdict != "unknown":
+                stats.add(sample(number, wrong=verdict == "wrong", weight=50.0, match_probability=0.95))
+                stats.step(0.01)
+    assert verdicts["wrong"] == 0, verdicts
+    assert verdicts["right"] > 10, verdicts
+    assert stats.evidence.served().low == 0.0
+    assert stats.level == 0
+
+
+def test_another_number_in_the_same_words_is_wrong_however_it_is_written() -> None:
+    rng = Random(2)
+    for _ in range(200):
+        count, unit, name = rng.randint(2, 11), rng.choice(_UNITS), rng.choice(_NAMES)
+        one, other = f"In {name}, {count} {unit}.", f"- In {name}, {_DIGITS[count - 1]} {unit}"
+        assert is_equivalent(one, other) is False, (one, other)

@@ -15,8 +15,8 @@ VECTOR = np.full(DIMENSIONS, DIMENSIONS**-0.5, np.float32)
 
 
 async def opened(path: Path, *, is_saved: bool = True) -> tuple[IndexFile, VectorIndex, str | None]:
-    file = IndexFile(path, dimensions=DIMENSIONS)
-    index, problem = await file.open("encoder", is_saved=is_saved)
+    file = IndexFile(path)
+    index, problem = await file.open("encoder", DIMENSIONS, is_saved=is_saved)
     return file, index, problem
 
 

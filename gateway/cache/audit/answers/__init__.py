@@ -1,0 +1,1 @@
+"""Texts of answers without their formatting, and what they state."""
