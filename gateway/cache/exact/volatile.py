@@ -75,7 +75,7 @@ def volatility(request: ChatRequest) -> frozenset[Volatility]:
     else:
         prompt = request.document.get("prompt") if request.operation is COMPLETIONS else None
         text = prompt if isinstance(prompt, str) else None
-    return frozenset() if text is None else volatility_of(_asked(text))
+    return frozenset() if text is None else volatility_of(_part_read(text))
 
 
 @lru_cache(maxsize=_MEMORY)
@@ -96,7 +96,7 @@ def volatility_of(text: str) -> frozenset[Volatility]:
     return frozenset([*found, "personal"] if is_mine else found)
 
 
-def _asked(text: str) -> str:
+def _part_read(text: str) -> str:
     """Return the text, or of a long one its first and its last line."""
     if len(text) <= MAX_READ:
         return text

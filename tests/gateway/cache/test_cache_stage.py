@@ -32,7 +32,7 @@ async def test_a_long_stream_is_moved_off_the_loop_and_then_given(tmp_path: Path
         assert text_of(second.body) == text_of(first.body) == "word " * 3000
 
 
-def asked(text: str, **fields: Any) -> Any:
+def question_of(text: str, **fields: Any) -> Any:
     return chat(messages=[{"role": "user", "content": text}], **fields)
 
 
@@ -42,13 +42,13 @@ async def results(stack: Stack, *requests: Any) -> list[str]:
 
 async def test_a_question_about_now_is_never_served_from_the_cache(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
-        question = asked("What time is it now?")
+        question = question_of("What time is it now?")
         assert await results(stack, question, question) == ["bypass", "bypass"]
         assert len(stack.small.received) == 2
 
 
 async def test_a_personal_answer_of_one_user_is_not_given_to_another(tmp_path: Path) -> None:
-    questions = [asked("What is my balance?", user=user) for user in ("anna", "bert", "anna")]
+    questions = [question_of("What is my balance?", user=user) for user in ("anna", "bert", "anna")]
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         assert await results(stack, *questions) == ["bypass"] * 3
     for lifted in ("scope: user", "personal: per_user"):
@@ -57,14 +57,14 @@ async def test_a_personal_answer_of_one_user_is_not_given_to_another(tmp_path: P
         policy = cached_policy(folder, f"    cache: {{mode: exact, ttl_s: 60, {lifted}}}\n")
         async with running(folder, policy=policy) as stack:
             assert await results(stack, *questions) == ["miss", "miss", "hit-exact"], lifted
-            nameless = asked("What is my balance?")
+            nameless = question_of("What is my balance?")
             assert await results(stack, nameless, nameless) == ["bypass", "bypass"]
 
 
 async def test_a_route_may_reuse_answers_about_now(tmp_path: Path) -> None:
     policy = cached_policy(tmp_path, "    cache: {mode: exact, ttl_s: 60, time_dependent: reuse}\n")
     async with running(tmp_path, policy=policy) as stack:
-        question = asked("What time is it now?")
+        question = question_of("What time is it now?")
         assert await results(stack, question, question) == ["miss", "hit-exact"]
 
 

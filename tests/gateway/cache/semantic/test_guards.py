@@ -156,14 +156,14 @@ def test_the_same_words_in_another_language_are_served() -> None:
 )
 def test_a_personal_question_is_reused_for_its_user_only(rule: Cache, user: str | None, reason: str | None) -> None:
     fields = {} if user is None else {"user": user}
-    asked = request(messages=[{"role": "user", "content": "Where is my order with you?"}], **fields)
-    assert guard_of(asked, rule) == reason
+    sent = request(messages=[{"role": "user", "content": "Where is my order with you?"}], **fields)
+    assert guard_of(sent, rule) == reason
 
 
 def test_a_route_may_reuse_what_depends_on_the_time() -> None:
-    asked = request(messages=[{"role": "user", "content": "What is the weather like today?"}])
-    assert guard_of(asked, Cache()) == "time_dependent"
-    assert guard_of(asked, Cache(time_dependent="reuse")) is None
+    sent = request(messages=[{"role": "user", "content": "What is the weather like today?"}])
+    assert guard_of(sent, Cache()) == "time_dependent"
+    assert guard_of(sent, Cache(time_dependent="reuse")) is None
 
 
 @pytest.mark.parametrize(
