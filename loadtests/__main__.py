@@ -44,6 +44,7 @@ BENCHES: Final[Mapping[str, Entry]] = {
     "engine_gpu": Entry(
         "engine.gpu", "the engine on a GPU: decode beside the measured copy bandwidth, and the gap between steps"
     ),
+    "parity": Entry("peers.parity", "greedy texts of the engine in float32 beside those of transformers"),
     "peers": Entry(
         "peers.peers",
         "the engine beside llama.cpp on a real checkpoint: decode, prefill, and both beside a busy neighbour",

@@ -95,7 +95,7 @@ HONEST_USES: Mapping[str, frozenset[str]] = {
     "claims": frozenset({"JWTClaimsRegistry", "claims"}),  # of a JSON web token
     "floor": frozenset({"floor", "_floor", "floor_s", "FLOOR_S", "_FLOOR_S", "_ERROR_FLOOR"}),  # of numbers
     "rounds": frozenset({"rounds_inputs"}),  # to integers
-    "thinking": frozenset({"thinking"}),  # a model's reasoning
+    "thinking": frozenset({"thinking", "enable_thinking"}),  # a model's reasoning
 }
 """Identifiers that may contain such a word, by word, because it means something else there."""
 

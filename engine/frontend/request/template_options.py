@@ -89,8 +89,8 @@ def template_options(given: dict[str, Any] | None, effort: object, switches: Tem
 def requested_effort(effort: object, reasoning: object, switches: Sequence[object]) -> object:
     """Return the effort that a request asks for, in whichever member it does.
 
-    Clients of several providers ask in their own ways. The first that says something counts; what is in no known form
-    has no effect. A mere "on" is `medium`, a mere "off" is `none`.
+    Clients of several providers request it in their own ways. The first that states something counts; what is in no
+    known form has no effect. A mere "on" is `medium`, a mere "off" is `none`.
 
     Args:
         effort: Member `reasoning_effort` (OpenAI).

@@ -71,7 +71,7 @@ def test_an_effort_becomes_the_nearest_that_the_template_knows(
         (None, None, (None, None), None),
     ],
 )
-def test_the_first_member_that_says_something_counts(
+def test_the_first_member_that_states_something_counts(
     effort: object, reasoning: object, switches: tuple[object, ...], wanted: str | None
 ) -> None:
     assert requested_effort(effort, reasoning, switches) == wanted
