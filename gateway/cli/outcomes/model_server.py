@@ -99,7 +99,7 @@ class ModelServer:
             try:
                 reply = await self._client.post(f"{self._url}/chat/completions", json=body, headers=_NO_CACHE)
             except httpx.HTTPError as error:
-                if number == MAX_TRIES:
+                if number == MAX_TRIES or isinstance(error, httpx.ConnectError):  # nobody is there to be busy
                     raise OutcomesError(f"{self.name} at {self._url}: {error or type(error).__name__}") from error
             else:
                 if reply.status_code not in _LATER or number == MAX_TRIES:

@@ -74,11 +74,14 @@ async def test_other_replies_are_errors_at_once(response: httpx.Response, messag
     assert waited == []
 
 
-async def test_an_unreachable_server_is_named() -> None:
+@pytest.mark.parametrize(("error", "num_waits"), [(httpx.ConnectError, 0), (httpx.ReadTimeout, MAX_TRIES - 1)])
+async def test_a_silent_server_is_tried_again_and_an_absent_one_is_not(
+    error: type[httpx.HTTPError], num_waits: int
+) -> None:
     def refuse(_: dict[str, Any]) -> httpx.Response:
-        raise httpx.ConnectError("refused")
+        raise error("no answer")
 
     server, waited = model_server(refuse)
-    with pytest.raises(OutcomesError, match="s at http://host/v1: refused"):
+    with pytest.raises(OutcomesError, match="s at http://host/v1: no answer"):
         await server.answer(MESSAGES, max_tokens=9)
-    assert len(waited) == MAX_TRIES - 1
+    assert len(waited) == num_waits
