@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from pathlib import Path
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
-from gateway.chat.request import ChatRequest
+from gateway.chat.request import ChatRequest, ChatRequestParser
+from gateway.deployments.price import Pricer
+from gateway.embedding.encoder import Vector
+from gateway.trimming.similarity import PassageSimilarity
+from gateway.trimming.trim_stage import TrimStage
 from gateway.trimming.trimmer import DEFAULT_BYTES_PER_TOKEN, MAX_TRIMMED_HERE_BYTES, PolicyTrimmer, Trimmed
+from gateway.util.workers import Workers
 from routing_policies.policy.document import Trim
 from tests.gateway.stack import chat, policy_text, running
 
@@ -65,3 +73,35 @@ async def test_a_policy_can_keep_clients_from_turning_it_off(tmp_path: Path) -> 
     async with running(tmp_path, policy=policy) as stack:
         reply = await stack.call({**chat(), "messages": WORDY}, headers={"x-penstock-trim": "off"})
         assert "x-penstock-trimmed" in reply.headers
+
+
+class KeywordEncoder:
+    """An encoder to which only texts about the network resemble the question."""
+
+    encoder_id = "test"
+    num_waiting = 0
+
+    def start(self) -> None:
+        raise AssertionError("it is ready")
+
+    async def embed(self, text: str) -> Vector | None:
+        is_near = "network" in text or "online" in text
+        return np.array([1.0, 0.0] if is_near else [0.1, 0.995], np.float32)
+
+
+async def test_passages_in_other_words_are_found_by_similarity() -> None:
+    facts = [f"Page {number} of the guide describes hall {number * 7} in short." for number in range(120)]
+    facts.insert(70, "Page 900 of the guide describes the network in short.")
+    messages = [{"role": "user", "content": " ".join(facts)}, {"role": "user", "content": "Can I get online there?"}]
+    request = ChatRequestParser().parse(json.dumps({"model": "auto", "messages": messages}).encode())
+    assert request.text_bytes > MAX_TRIMMED_HERE_BYTES
+    rule = Trim(budget_tokens=300, strategies=("extract_passages",))
+    workers = Workers(1, name="test")
+    similarity = PassageSimilarity(KeywordEncoder(), max_windows=200)
+    stage = TrimStage(PolicyTrimmer(), similarity, cast(Any, None), Pricer(), workers)
+    try:
+        trimmed = await stage.cut(request, rule, 4.0)
+    finally:
+        workers.shutdown()
+    assert "describes the network" in trimmed.request.document["messages"][0]["content"]
+    assert trimmed.request.text_bytes < 1400

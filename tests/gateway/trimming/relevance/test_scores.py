@@ -39,7 +39,7 @@ def test_neighbours_of_an_answer_go_before_what_has_nothing_to_do_with_it() -> N
     assert set(ranked[1:3]) == {9, 11}
 
 
-def test_without_a_word_in_common_what_is_said_only_once_goes_first() -> None:
+def test_without_a_word_in_common_what_is_stated_only_once_goes_first() -> None:
     fact = "Olga keeps bees behind the chapel."
     assert best([*FILLER, fact, *FILLER], "Zebra?") == fact
 

@@ -200,7 +200,7 @@ def test_a_heading_stays_with_what_stands_below_it() -> None:
     assert layout.rendered() == "[…]\n\n# Second\n\n[…] Four.\n"
 
 
-def test_a_speaker_stays_with_what_was_said() -> None:
+def test_a_speaker_stays_with_what_was_stated() -> None:
     layout = layout_of("Anna: One is here. Two is there. Three is gone.\nBoris: Four is new. Five is old.\n")
     next(segment for segment in layout.segments() if "Two" in segment.text).retain()
     assert layout.rendered() == "Anna: […] Two is there. […]\n[…]\n"
