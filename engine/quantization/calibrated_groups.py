@@ -13,8 +13,10 @@ from engine.quantization.weights import INT4_MAX, GroupWeight, fit_groups, quant
 
 MOST_INPUTS = 4096
 """Largest number of inputs whose second moments are kept; the time grows with the square."""
-_DAMPING = 0.01
-"""Share of the mean squared input added to every input's square: few tokens leave some inputs nearly unseen."""
+_DAMPING = 0.1
+"""Share of each input's mean square that is added to it: few tokens show more correlation than there is."""
+_LEAST_SQUARE = 1e-5
+"""Share of the mean over all inputs that is added too, for inputs that the tokens leave nearly unseen."""
 
 
 class InputMoments:
@@ -33,7 +35,8 @@ class InputMoments:
     def damped(self) -> torch.Tensor:
         """Return the mean moments, float32 [in, in], positive definite."""
         moments = self._sums / max(1, self.num_tokens)
-        moments.diagonal().add_(moments.diagonal().mean() * _DAMPING + torch.finfo(torch.float32).tiny)
+        least = moments.diagonal().mean() * _LEAST_SQUARE + torch.finfo(torch.float32).tiny
+        moments.diagonal().mul_(1 + _DAMPING).add_(least)
         return moments
 
 
