@@ -26,7 +26,7 @@ _SPACE: Final = re.compile(r"\s")
 _HEADING: Final = re.compile(r"#{1,6} \S|[=-]{3,}\s*$")
 _HEADING_CHARS: Final = 120
 _SPEAKER: Final = re.compile(
-    r"(?:[\[(]?\d[\d:.,]*[\])]?\s*[-–]?\s*)?(?:[^\W\d][\w.'’-]*\s?){1,4}(?:\([^)\n]{1,40}\)\s?)?[:：]\s*(?=\S)"
+    r"(?:[\[(]?\d[\d:.,]*[\])]?\s*[-–]?\s*)?(?:[^\W\d][\w.'’-]*+\s?){1,4}(?:\([^)\n]{1,40}\)\s?)?[:：]\s*(?=\S)"
 )
 """Name, with or without a time, that opens a line of a transcript."""
 _SPEAKER_CHARS: Final = 60
