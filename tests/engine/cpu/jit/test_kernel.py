@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.cpu.gemm.arithmetic import integers, view
 from engine.cpu.jit.compiler import compiled
@@ -13,14 +14,14 @@ OUTER = np.dtype([("first", np.int64), ("inner", INNER)], align=True)
 
 
 @kernel
-def store(record, count, out):
+def store(record: int, count: int, out: int) -> None:
     numbers = integers(out, count)
     for index in range(count):
         numbers[index] = view(record, 1, INNER)[0].number
 
 
 @compiled
-def call_function_of(records, out):
+def call_function_of(records: NDArray[np.void], out: int) -> None:
     inner = records[0].inner
     call_at(inner.function, (address_of(inner), 2, out))
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.attention.base import ForwardContext
+from engine.attention.base import ForwardContext, KVCache
 from engine.attention.torch_attention import TorchAttention
 from engine.bundled import model_dir
 from engine.config import Quantization
-from engine.models.decoder import Decoder
+from engine.models.decoder import Decoder, DecoderLayer
 from engine.models.loading.calibration import CalibrationRun, calibration_tokens
 from engine.models.loading.loader import load_model
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
@@ -38,7 +38,9 @@ def hidden_states(model: Decoder, backend: TorchAttention, token_ids: list[int])
         block_tables=torch.arange(-(-count // 16)).unsqueeze(0),
         block_size=16,
     )
-    caches = [backend.allocate(-(-count // 16), 16, spec, torch.float32) for spec in model.attention_specs]
+    caches: list[KVCache] = [
+        backend.allocate(-(-count // 16), 16, spec, torch.float32) for spec in model.attention_specs
+    ]
     return model.forward(torch.tensor(token_ids), context, caches)
 
 
@@ -50,6 +52,7 @@ def test_the_states_are_those_of_the_model(variant: str, tmp_path: Path) -> None
 
     calibration = CalibrationRun(model.config, model.embedding, TOKENS, backend)
     for layer in model.layers:
+        assert isinstance(layer, DecoderLayer)
         calibration.run(layer)
     found = torch.empty_like(expected)
     model.norm.into(calibration._activations.residual, found)

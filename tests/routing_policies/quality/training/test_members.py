@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from routing_policies.quality.training.calibration import doubled_labels
 from routing_policies.quality.training.members import (
     Floats,
     Member,
     cross_fitted,
-    doubled_labels,
     linear_member,
     stacked,
 )
