@@ -1,54 +1,30 @@
-"""Volatile questions: those whose answer changes with the time or with the person, in the languages with guards.
+"""Volatile requests: those whose answer changes with the time or with the person who sends them.
 
 The exact tier serves equal questions only, so the rules are narrow: `how do I cancel my order` has one answer, but
-`where is my order` has one for each user. Of a long text only its first and its last line count.
+`where is my order` has one for each user. Of a long text only its first and its last line count. A text that does not
+stand alone is read with the user's texts before it.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
-from itertools import pairwise
-from typing import Final, Literal
+from typing import Final
 
-from gateway.cache.exact.fingerprint import last_user_text
-from gateway.cache.grammar.language_guards import GUARDS
-from gateway.cache.grammar.word_lists import (
-    GENERAL_BEGINNINGS,
-    GENERAL_BEHIND,
-    MINE_PHRASES,
-    MINE_WORDS,
-    NEAR_WORDS,
-    NOW_PHRASES,
-    NOW_WORDS,
-    SPANS,
-)
-from gateway.cache.similarity.language import ENGLISH_NAME, language_of
-from gateway.cache.similarity.lexicon import ENGLISH
-from gateway.cache.similarity.normal_form import normal_form
+from gateway.cache.exact.volatile_text import Volatility, volatility_of
+from gateway.cache.similarity.standalone import is_standalone
 from gateway.chat.operation import CHAT, COMPLETIONS
 from gateway.chat.request import ChatRequest
+from gateway.chat.schema import ChatTextPart, FunctionMessage, ToolMessage, UserMessage
 from routing_policies.policy.document import Cache, CacheScope
-
-Volatility = Literal["time_dependent", "personal"]
 
 MAX_READ: Final = 600
 """Longest text that is read as a whole, in characters."""
 _MAX_LINE: Final = 300
-_word: Final = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*").findall
-_NOW: Final = "now"
-_MEMORY: Final = 2048
-"""Number of texts whose volatility is remembered: the exact tier sees most of them again."""
-
-
-def _any_of(phrases: Iterable[str]) -> str:
-    return "|".join(map(re.escape, sorted(phrases, key=len, reverse=True)))
-
-
-_NOW_PHRASES: Final = re.compile(rf"\b(?:{_any_of(NOW_PHRASES)})\b")
-_MINE_PHRASES: Final = re.compile(rf"\b(?:{_any_of(MINE_PHRASES)}) ([\w'-]*)")
-_GENERAL: Final = re.compile(rf"(?:please )?(?:{_any_of(GENERAL_BEGINNINGS)})\b")
+_MAX_TURNS: Final = 4
+"""The last texts of the user that are read, where none stands alone."""
+_MAX_PROMPTS: Final = 16
+"""The prompts of one request that are read."""
 
 
 def volatile_reason(request: ChatRequest, rule: Cache) -> Volatility | None:
@@ -70,30 +46,45 @@ def owner_of(request: ChatRequest, rule: Cache) -> CacheScope:
 
 def volatility(request: ChatRequest) -> frozenset[Volatility]:
     """Return on what the answer to a request depends besides its content."""
-    if request.operation is CHAT:
-        text = last_user_text(request)
-    else:
-        prompt = request.document.get("prompt") if request.operation is COMPLETIONS else None
-        text = prompt if isinstance(prompt, str) else None
-    return frozenset() if text is None else volatility_of(_part_read(text))
+    found: frozenset[Volatility] = frozenset()
+    for text in _texts_read(request):
+        found |= volatility_of(_part_read(text))
+    return found
 
 
-@lru_cache(maxsize=_MEMORY)
-def volatility_of(text: str) -> frozenset[Volatility]:
-    """Return on what the answer to a text depends besides the text; pure, microseconds."""
-    text = normal_form(text).lower()
-    words = _word(text)
-    if not words:
-        return frozenset()
-    language = language_of(words)
-    if language == ENGLISH_NAME and not ENGLISH.isdisjoint(words):
-        is_now, is_mine = _is_time_dependent(words), _is_personal(words)
-    else:  # a few words without any small English one may be of any language
-        guards = [GUARDS[language]] if language in GUARDS else list(GUARDS.values()) if language == ENGLISH_NAME else []
-        is_now = any(guard.is_time_dependent(words, text) for guard in guards) or _is_time_dependent(words)
-        is_mine = any(guard.is_personal(words, text) for guard in guards) or _is_personal(words)
-    found: list[Volatility] = ["time_dependent"] if is_now else []
-    return frozenset([*found, "personal"] if is_mine else found)
+def _texts_read(request: ChatRequest) -> Iterator[str]:
+    """Yield the texts of a request that may ask something; a tool's result carries what its answer depends on."""
+    if request.operation is COMPLETIONS:
+        prompt = request.document.get("prompt")
+        prompts = prompt if isinstance(prompt, list) else [prompt]
+        yield from (text for text in prompts[:_MAX_PROMPTS] if isinstance(text, str))
+    if request.operation is not CHAT or isinstance(request.messages[-1], ToolMessage | FunctionMessage):
+        return
+    num_read = 0
+    for message in reversed(request.messages):
+        if type(message) is not UserMessage:
+            continue
+        content = message.content
+        texts = (
+            [part.text for part in content if type(part) is ChatTextPart] if isinstance(content, list) else [content]
+        )
+        text = "\n".join(texts)
+        yield text
+        num_read += 1
+        if num_read == _MAX_TURNS or _stands_alone(text):
+            return
+
+
+def _text_of(message: UserMessage) -> str:
+    """Return the text of a message, whatever else it shows."""
+    if isinstance(message.content, str):
+        return message.content
+    return "\n".join(part.text for part in message.content if type(part) is ChatTextPart)
+
+
+@lru_cache(maxsize=2048)
+def _stands_alone(text: str) -> bool:
+    return is_standalone(text)
 
 
 def _part_read(text: str) -> str:
@@ -101,23 +92,4 @@ def _part_read(text: str) -> str:
     if len(text) <= MAX_READ:
         return text
     head, tail = text[:_MAX_LINE].lstrip(), text[-_MAX_LINE:].rstrip()
-    return f"{head.partition(chr(10))[0]} {tail.rpartition(chr(10))[2]}"
-
-
-def _is_time_dependent(words: Sequence[str]) -> bool:
-    if not NOW_WORDS.isdisjoint(words) or _NOW_PHRASES.search(" ".join(words)):
-        return True
-    if _NOW in words[1:] and words[words.index(_NOW, 1) - 1] not in ("from", "until", "till", "by"):
-        return True
-    if words[0] == "current" and len(words) > 1:  # `current price of`; not `what is electric current`
-        return True
-    spans = (second.rstrip("s").removesuffix("'") for first, second in pairwise(words) if first in NEAR_WORDS)
-    return any(span in SPANS for span in spans)
-
-
-def _is_personal(words: Sequence[str]) -> bool:
-    if _GENERAL.match(" ".join(words)):
-        return False
-    if not MINE_WORDS.isdisjoint(words):
-        return True
-    return any(found.group(1) not in GENERAL_BEHIND for found in _MINE_PHRASES.finditer(f"{' '.join(words)} "))
+    return f"{head.partition(chr(10))[0]}\n{tail.rpartition(chr(10))[2]}"

@@ -22,6 +22,8 @@ class LanguageGuards(msgspec.Struct, frozen=True, gc=False):
     now_phrases: tuple[str, ...]
     mine: frozenset[str]
     mine_phrases: tuple[str, ...]
+    not_volatile: tuple[str, ...]
+    """Phrases that only look volatile."""
 
     def num_negations(self, words: Sequence[str]) -> int:
         """Return how often lower-case words deny; of a word with an apostrophe each part counts."""
@@ -37,22 +39,28 @@ class LanguageGuards(msgspec.Struct, frozen=True, gc=False):
 
     def _has(self, words: Sequence[str], text: str, single: frozenset[str], phrases: tuple[str, ...]) -> bool:
         if not self.small:
+            for phrase in self.not_volatile:
+                text = text.replace(phrase, " ")
             return any(word in text for word in single)
         spaced = f" {' '.join(words)} ".replace("-", " ")
+        for phrase in self.not_volatile:
+            if f" {phrase} " in spaced:
+                spaced = spaced.replace(f" {phrase} ", " , ")
+                words = spaced.split()
         return not single.isdisjoint(words) or any(f" {phrase} " in spaced for phrase in phrases)
 
 
 def _guards(texts: Mapping[str, str]) -> LanguageGuards:
-    now, mine = (
+    now, mine, harmless = (
         tuple(" ".join(phrase.split()) for phrase in texts[name].split(";") if phrase.strip())
-        for name in ("now_phrases", "mine_phrases")
+        for name in ("now_phrases", "mine_phrases", "not_volatile")
     )
     small, negations, single, own = (words_of(texts[name]) for name in ("small", "negations", "now", "mine"))
-    return LanguageGuards(small, negations, single, now, own, mine)
+    return LanguageGuards(small, negations, single, now, own, mine, harmless)
 
 
 _TEXTS: Final[dict[str, dict[str, str]]] = tomllib.loads(
     files("gateway.cache").joinpath("data/guards.toml").read_text("utf-8")
 )
 GUARDS: Final[Mapping[str, LanguageGuards]] = {name: _guards(texts) for name, texts in _TEXTS.items()}
-"""Guards by the language's English name; English has its own (`sender_and_time.py`)."""
+"""Guards by the language's English name; English has its own (`exact/volatile_text.py`)."""

@@ -53,11 +53,14 @@ def _phrases(text: str) -> tuple[str, ...]:
     return tuple(" ".join(phrase.split()) for phrase in text.split(";"))
 
 
+NOT_VOLATILE: Final = _phrases(_TEXTS["not_volatile"])
+DATE_WORDS: Final = words_of(_TEXTS["date_words"])
 NOW_WORDS: Final = words_of(_TEXTS["now_words"])
 NOW_PHRASES: Final = _phrases(_TEXTS["now_phrases"])
 NEAR_WORDS: Final = words_of(_TEXTS["near_words"])
 SPANS: Final = words_of(_TEXTS["spans"])
 MINE_WORDS: Final = words_of(_TEXTS["mine_words"])
 MINE_PHRASES: Final = _phrases(_TEXTS["mine_phrases"])
+MINE_CERTAIN: Final = _phrases(_TEXTS["mine_certain"])
 GENERAL_BEHIND: Final = words_of(_TEXTS["general_behind"])
 GENERAL_BEGINNINGS: Final = _phrases(_TEXTS["general_beginnings"])

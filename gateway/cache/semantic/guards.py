@@ -7,7 +7,8 @@ from itertools import pairwise
 from typing import Final
 
 from gateway.cache.exact.fingerprint import last_user_text
-from gateway.cache.exact.volatile import owner_of, volatility_of
+from gateway.cache.exact.volatile import owner_of
+from gateway.cache.exact.volatile_text import volatility_of
 from gateway.cache.similarity.language import ENGLISH_NAME, language_of
 from gateway.cache.similarity.standalone import MAX_CHARS
 from gateway.cache.similarity.suspicion import is_suspicious

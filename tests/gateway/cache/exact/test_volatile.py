@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cache.exact.volatile import owner_of, volatile_reason, volatility_of
+from gateway.cache.exact.volatile import owner_of, volatile_reason, volatility
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from routing_policies.policy.document import Cache
 
@@ -15,50 +15,6 @@ from routing_policies.policy.document import Cache
 def request(text: str, **fields: Any) -> ChatRequest:
     document = {"model": "auto", "messages": [{"role": "user", "content": text}], **fields}
     return ChatRequestParser().parse(json.dumps(document).encode())
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("What time is it now?", {"time_dependent"}),
-        ("What's today's weather?", {"time_dependent"}),
-        ("Who won last night?", {"time_dependent"}),
-        ("Do I have any meetings tomorrow?", {"time_dependent", "personal"}),
-        ("What is my balance?", {"personal"}),
-        ("How much do I owe?", {"personal"}),
-        ("Am I eligible?", {"personal"}),
-        ("Wie spät ist es?", {"time_dependent"}),
-        ("Où est ma commande ?", {"personal"}),
-        ("¿Cuál es mi saldo?", {"personal"}),
-        ("Che tempo fa oggi?", {"time_dependent"}),
-        ("Hoe laat is het?", {"time_dependent"}),
-        ("Qual é o meu saldo?", {"personal"}),
-        ("Который час?", {"time_dependent"}),
-        ("现在几点了？", {"time_dependent"}),
-        ("今何時ですか", {"time_dependent"}),
-    ],
-)
-def test_the_time_and_the_sender_are_noticed(text: str, expected: set[str]) -> None:
-    assert volatility_of(text) == expected
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "How do I cancel my order?",
-        "Write a poem about my cat.",
-        "Am I allowed to park here?",
-        "Do I have to pay?",
-        "Now explain recursion.",
-        "What is alternating current?",
-        "What is the capital of Australia?",
-        "Wie backe ich Brot ohne Hefe?",
-        "",
-        "?!",
-    ],
-)
-def test_general_questions_are_not(text: str) -> None:
-    assert volatility_of(text) == frozenset()
 
 
 def test_a_document_is_not_read() -> None:
@@ -91,3 +47,35 @@ def test_only_a_personal_question_narrows_who_may_share() -> None:
 def test_a_route_may_reuse_what_depends_on_the_time() -> None:
     assert volatile_reason(request("What time is it?"), Cache()) == "time_dependent"
     assert volatile_reason(request("What time is it?"), Cache(time_dependent="reuse")) is None
+
+
+ASKED = {"role": "user", "content": "Where is my order?"}
+WHICH = {"role": "assistant", "content": "Which one?"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ([ASKED, WHICH, {"role": "user", "content": "The blue one."}], {"personal"}),
+        ([ASKED, {"role": "assistant", "content": "Your order is"}], {"personal"}),
+        ([ASKED, {"role": "system", "content": "Be brief."}], {"personal"}),
+        ([ASKED, WHICH, {"role": "user", "content": "Why do volcanoes erupt near Iceland?"}], set()),
+        ([{"role": "system", "content": "Today is Monday. My name is Bot."}, {"role": "user", "content": "Hi"}], set()),
+        (
+            [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "text", "text": "Where is my order?"},
+                        {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},
+                    ],
+                }
+            ],
+            {"personal"},
+        ),
+    ],
+)
+def test_a_text_that_does_not_stand_alone_is_read_with_those_before_it(
+    messages: list[dict[str, Any]], expected: set[str]
+) -> None:
+    assert volatility(request("", messages=messages)) == expected
