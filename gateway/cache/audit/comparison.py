@@ -7,7 +7,14 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from gateway.cache.audit.answers.statements import Statements, differ_in_numbers_alone, share_numbers
+from gateway.cache.audit.answers.statements import (
+    Statements,
+    are_comparable,
+    differ_in_numbers_alone,
+    has_one_replaced,
+    have_other_order,
+    share_numbers,
+)
 from gateway.completion.answer_json import as_written
 
 Verdict = Literal["right", "wrong", "unknown"]
@@ -55,10 +62,13 @@ def is_equivalent(cached: str, fresh: str, question: str = "") -> bool | None:
     has the same statements; one that states nothing beside the words of the `question` decides nothing.
     """
     one, other = Statements.of(cached), Statements.of(fresh)
-    if one.tokens == other.tokens:
+    conflict = one.details.conflict_with(other.details)
+    if one.tokens == other.tokens and not conflict:
         return True
     if {one.affirms, other.affirms} == {True, False} or differ_in_numbers_alone(one, other):
         return False
+    if conflict:
+        return None
     known = Statements.of(question).content
     states_something = bool(one.content - known) and bool(other.content - known)
     return True if states_something and (one.contains(other, known) or other.contains(one, known)) else None
@@ -77,8 +87,10 @@ def verdict_of(similarity: float | None, cached: str = "", fresh: str = "") -> V
         is_short = min(len(one.content), len(other.content)) < _MIN_CONTENT
         return "unknown" if is_short and share_numbers(one, other) else "wrong"
     if not share_numbers(one, other):
-        return "wrong"
-    return "unknown" if one.is_opposed_to(other) else "right"
+        return "wrong" if are_comparable(one, other) else "unknown"
+    is_doubtful = one.is_opposed_to(other) or one.details.conflict_with(other.details) or has_one_replaced(one, other)
+    is_doubtful = is_doubtful or have_other_order(one, other)
+    return "unknown" if is_doubtful else "right"
 
 
 _AUDITOR_ANSWER_CHARS: Final = 4000

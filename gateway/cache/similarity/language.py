@@ -28,11 +28,13 @@ ENGLISH_NAME: Final = "english"
 UNGUARDED: Final = ""
 """Language of a text for which there are no guards."""
 _SCRIPTS: Final = {
-    "chinese": re.compile(r"[\u4e00-\u9fff](?![^\u3040-\u30ff]*[\u3040-\u30ff])"),
+    "chinese": re.compile(r"[\u4e00-\u9fff]"),
     "japanese": re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]"),
     "russian": re.compile(r"[\u0400-\u04ff]"),
 }
 """Letters of each language that its letters show, when more than half of a text is of them."""
+_KANA: Final = re.compile(r"[\u3040-\u30ff]")
+"""Letters that only Japanese has; it shares others with Chinese."""
 _WORD: Final = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _MIN_SMALL: Final = 2
 """Small words that show a language; one will do in a text of few words."""
@@ -45,7 +47,7 @@ def language_of(words: Sequence[str]) -> str:
     if not text.isascii():
         script = next((name for name, letters in _SCRIPTS.items() if len(letters.findall(text)) * 2 > len(text)), None)
         if script is not None:
-            return script
+            return "japanese" if script == "chinese" and _KANA.search(text) else script
     if is_english(words):
         return ENGLISH_NAME
     counts = {name: sum(word in guards.small for word in words) for name, guards in GUARDS.items() if guards.small}

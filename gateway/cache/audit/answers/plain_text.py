@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-_LINK: Final = re.compile(r"!?\[([^\]\n]*)\]\([^)\n]*\)")
+_LINK: Final = re.compile(r"!?\[([^\[\]\n]*+)\]\([^()\n]*+\)")
 _FOOTNOTE: Final = re.compile(r"\[\^?\d{1,3}\]")
 _TAG: Final = re.compile(r"</?[a-zA-Z][^<>\n]*>")
-_RULE: Final = re.compile(r"^[ \t]*(?:[-*_=~]{3,}|\|?[ \t:|-]*-{3,}[ \t:|-]*|(?:```|~~~).*)[ \t]*$", re.MULTILINE)
+_RULE: Final = re.compile(r"^[ \t]*+(?:[-*_=~]{3,}+|(?=[^\n]*---)[ \t:|-]++|(?:```|~~~).*)[ \t]*+$", re.MULTILINE)
 _LINE_MARK: Final = re.compile(r"^[ \t]*(?:(?:>|#{1,6}|[-*+•‣◦–])[ \t]+)+", re.MULTILINE)
 _STEP: Final = re.compile(
     r"\bstep[ \t]+(?:\d{1,2}|one|two|three|four|five|six|seven|eight|nine|ten)\b[ \t]*[:.)-]?", re.I

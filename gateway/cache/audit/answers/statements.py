@@ -9,8 +9,9 @@ from typing import Final
 
 import msgspec
 
+from gateway.cache.audit.answers.details import Details
 from gateway.cache.audit.answers.plain_text import plain_text
-from gateway.cache.audit.answers.spoken_numbers import are_equal_numbers, is_number, tokens_of
+from gateway.cache.audit.answers.spoken_numbers import are_equal_numbers, is_number, is_plain_number, tokens_of
 from gateway.cache.similarity.lexicon import FUNCTION_WORDS, OPPOSITES, words_of
 from gateway.cache.similarity.stems import stem_of
 
@@ -26,6 +27,8 @@ _FILLERS: Final = words_of(
 """Words that only lead from one sentence to the next."""
 _OPENINGS: Final = {"yes": True, "true": True, "correct": True, "no": False, "false": False, "incorrect": False}
 _NAME: Final = re.compile(r"(?<=[\w,)\]\"'”’%] )[\"'“(]?([A-Z][\w'’-]*)")
+_MAX_REPLACED: Final = 2
+"""Words that may stand in the place of others."""
 _SPACES: Final = re.compile(r"[ \t]+")
 
 
@@ -42,6 +45,8 @@ class Statements(msgspec.Struct, frozen=True):
     """Stems of the words that a capital inside a sentence shows to be names."""
     turns: Counter[str]
     """Words that deny, except or contrast."""
+    details: Details
+    """Code, modals and whatever else turns its meaning beside the same words."""
 
     @classmethod
     def of(cls, text: str) -> Statements:
@@ -60,6 +65,7 @@ class Statements(msgspec.Struct, frozen=True):
             meant=meant,
             names=frozenset(names) - FUNCTION_WORDS,
             turns=Counter(token for token in tokens if token in _TURNS),
+            details=Details.of(text, tokens),
         )
 
     @property
@@ -92,6 +98,37 @@ class Statements(msgspec.Struct, frozen=True):
         ours, theirs = set(self.tokens), set(other.tokens)
         opposed = any((one, another) in OPPOSITES for one in ours - theirs for another in theirs - ours)
         return opposed or self.turns != other.turns
+
+
+def have_other_order(one: Statements, other: Statements) -> bool:
+    """Return whether the same numbers and names stand in another order: `Ada hired Bo`, `Bo hired Ada`."""
+    names = one.names | other.names | {*one.meant[:1], *other.meant[:1]}
+    ours, theirs = one._facts(names), other._facts(names)
+    return ours != theirs and Counter(ours) == Counter(theirs)
+
+
+def has_one_replaced(one: Statements, other: Statements) -> bool:
+    """Return whether texts of one length differ in one or two words of meaning: `5 kg`, `5 g`."""
+    if len(one.tokens) != len(other.tokens):
+        return False
+    pairs = [(a, b) for a, b in zip(one.tokens, other.tokens, strict=True) if a != b]
+    return 0 < len(pairs) <= _MAX_REPLACED and any(
+        not ({a, b} & FUNCTION_WORDS) and stem_of(a) not in other.content and stem_of(b) not in one.content
+        for a, b in pairs
+    )
+
+
+def are_comparable(one: Statements, other: Statements) -> bool:
+    """Return whether the numbers of both texts are of one form: as many, of the same units, none a date or a time."""
+    return len(one.numbers) == len(other.numbers) and _measured(one) == _measured(other) is not None
+
+
+def _measured(text: Statements) -> Counter[str] | None:
+    """Return what stands behind the numbers; None where one is no plain number."""
+    if any(not is_plain_number(number) for number in text.numbers):
+        return None
+    behind = zip(text.tokens, (*text.tokens[1:], ""), strict=True)
+    return Counter(after for token, after in behind if is_number(token))
 
 
 def share_numbers(one: Statements, other: Statements) -> bool:

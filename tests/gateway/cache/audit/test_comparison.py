@@ -24,6 +24,13 @@ from tests.gateway.cache.word_encoder import NearMatchModel
         ("Press the button.", "Use the button.", None),
         ("Take 10 mg of it.", "Of that, take 10 mg.", True),
         ("It may take a minute.", "It cannot take a minute.", None),
+        ("It opens at 9 am.", "It opens at 9:00 am.", True),
+        ("It opens at 9 am.", "It opens at 9:30 am.", False),
+        ("It is 1/2.", "It is 0.5.", True),
+        ("Es kostet 1,50 Euro.", "Es kostet 1.50 Euro.", True),
+        ("It costs $3M.", "It costs 3 million dollars.", True),
+        ("It is -5 degrees.", "It is 5 degrees.", False),
+        ("Use Python 3.10.", "Use Python 3.1.", False),
     ],
 )
 def test_answers_are_compared_by_words_then_by_numbers(stored: str, fresh: str, expected: bool | None) -> None:
@@ -36,6 +43,10 @@ def test_what_the_encoder_cannot_report_is_unknown() -> None:
     assert verdict_of(0.1, "It is.", "Yes, come in.") == "unknown", "too short for a vector"
     assert verdict_of(0.95, "It takes 10 minutes in all.", "In all it takes 20 minutes.") == "wrong"
     assert verdict_of(0.95, "You can delete it later.", "You cannot delete it later.") == "unknown"
+    assert verdict_of(0.95, "It takes 90 minutes.", "It takes 1.5 hours.") == "unknown", "units may make them equal"
+    assert verdict_of(0.95, "On 03/05/1998.", "On March 5th.") == "unknown", "dates have many forms"
+    assert verdict_of(0.95, "It weighs 5 kg.", "It weighs 5 g.") == "unknown", "one word in another's place"
+    assert verdict_of(0.95, "Ada hired Bo.", "Bo hired Ada.") == "unknown"
 
 
 def test_only_plain_texts_are_compared() -> None:
