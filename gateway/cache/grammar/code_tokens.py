@@ -16,7 +16,9 @@ import msgspec
 from gateway.cache.grammar.word_lists import CODE_WORDS, words_of
 
 _QUOTED: Final = re.compile(r"`([^`]+)`")
-_SIGNS: Final = re.compile(r"[\\$@#%^&*=<>{}\[\]|~_+/`]|--|[a-z][A-Z]|(?<!\S)-\w|\w-{2}|\(\)|::|[?!]\.")
+_SIGNS: Final = re.compile(
+    r"[\\$@#%^&*=<>{}\[\]|~_+/`]|--|[a-z][A-Z]|(?<!\S)-\w|\w-{2}|\(\)|::|[?!]\.|[KMGT]i?b\b|\b[A-Za-z]!"
+)
 """Any sign that can make a piece of text code."""
 _PROSE: Final = re.compile(
     r"[$€£¥₹]\d[\d.,]*[a-z]*|[\d.,]+[a-z]*[$€£¥₹]|~?[+-]?\d[\d.,]*%|\d[\d.,/:*x+-]*[a-z]*|#\d+|[a-z]{1,2}#|[a-z]\+{1,2}"
@@ -28,7 +30,7 @@ _STRICT: Final = re.compile(r"[\\$@^*=<>{}\[\]|~_]|\w[+-]{2}|[+-]{2}\w|[%&#!]\w|
 _CALL: Final = re.compile(r"[a-z_]\w*\((?:[a-z]|[^)]*[\"'\d,][^)]*)\)")
 _PATH: Final = re.compile(r"(?:~|\.{1,2})?/[\w.~/*-]*\w[\w.~/*-]*")
 _OPERATOR: Final = re.compile(r"[^\w\s\"'`.,;:?!()]+|\?\?|\?\.|!|::|:=|\.{3}")
-_MAYBE_PROSE: Final = words_of("& - -- – — / | + > • %")
+_MAYBE_PROSE: Final = words_of("& - -- – — / | + > • % :")
 """Lone signs that are operators beside code only."""
 _EMPHASIS: Final = re.compile(r"(?<!\S)(\*{1,3}|_{1,2})([A-Za-z][\w' -]*)\1(?=[\s.,;:?!]|$)")
 _QUOTES: Final = "\"'"
@@ -36,6 +38,18 @@ _OPERAND: Final = re.compile(r"\w|\d+")
 _LOWER_CAMEL: Final = re.compile(r"(?!i[A-Z]|e[A-Z][a-z]|mac[A-Z])[a-z]+[A-Z]\w*")
 _CAMEL: Final = re.compile(r"[A-Za-z]+[a-z][A-Z]\w*")
 _WORD: Final = re.compile(r"[^\W_]\w*")
+_UNIT_OF_BITS: Final = re.compile(r"[\d.]*[KMGT]i?b")
+"""An amount of bits; with a capital b it is one of bytes."""
+_FACTORIAL: Final = re.compile(r"[A-Za-z]!")
+_MARKED_NAME: Final = re.compile(r"[a-z_]\w*[?!]")
+"""A name as Ruby and Swift write it, behind which a sentence goes on."""
+_SQL_WORDS: Final = words_of("ALL ANY DISTINCT OUTER NOT ASC DESC LIMIT OFFSET")
+"""Words in capitals that change a statement."""
+_SPEAKING: Final = words_of(
+    "do did can could should would am must may might will shall have had if when how what why where which that and or "
+    "before after while until as because so than"
+)
+"""Words behind which `i` is the person."""
 _AFTER_IN: Final = words_of("in using with of for")
 
 
@@ -45,7 +59,7 @@ class CodeTokens(msgspec.Struct, frozen=True, gc=False):
     strict: tuple[str, ...] = ()
     """Parts that both texts must have, in the order of the text."""
     quoted: tuple[str, ...] = ()
-    """Plain words in backticks."""
+    """Plain words and whole expressions in backticks, which count where both texts have some."""
     forms: frozenset[str] = frozenset()
     """Words in their case."""
     is_about_code: bool = False
@@ -69,8 +83,10 @@ def code_tokens(text: str) -> CodeTokens:
     quoted: list[str] = []
     strict: list[str] = []
     for span in _QUOTED.findall(text):
-        (quoted if _WORD.fullmatch(span) else strict).append(" ".join(span.split()))
-    pieces = _EMPHASIS.sub(r"\2", _QUOTED.sub(" ", text)).split()
+        is_plain = " " in span.strip() or _WORD.fullmatch(span) is not None
+        (quoted if is_plain else strict).append(" ".join(span.split()))
+    is_about_code = is_about_code or _QUOTED.search(text) is not None
+    pieces = _EMPHASIS.sub(r"\2", _QUOTED.sub(_unquoted, text)).split()
     found = [_part(piece, is_last=at == len(pieces) - 1) for at, piece in enumerate(pieces)]
     is_about_code = is_about_code or bool(strict) or any(part is not None for part in found)
     if is_about_code:
@@ -79,9 +95,16 @@ def code_tokens(text: str) -> CodeTokens:
     return CodeTokens(tuple(strict), tuple(quoted), frozenset(words), is_about_code)
 
 
+def _unquoted(found: re.Match[str]) -> str:
+    """Return a span with spaces as if it were not quoted; any other one is taken already."""
+    return f" {found[1]} " if " " in found[1].strip() else " "
+
+
 def _part(piece: str, *, is_last: bool) -> str | None:
     """Return a piece between spaces without the marks of its sentence if it is code, else None."""
     core = _bare(piece, is_last=is_last)
+    if piece == "::" or _UNIT_OF_BITS.fullmatch(core) or (not is_last and _FACTORIAL.fullmatch(piece)):
+        return piece if piece == "::" else core or piece
     if not core or core in _MAYBE_PROSE or _is_prose(core):
         return None
     if _FLAG.fullmatch(core) or _PATH.fullmatch(core) or _STRICT.search(core) or _CALL.fullmatch(core):
@@ -119,11 +142,14 @@ def _beside_code(pieces: Sequence[str], at: int) -> str | None:
         operands = [word.strip("?,;:()\"'") for word in (before, after)]
         is_between = all(_OPERAND.fullmatch(word) for word in operands)
         return f"{operands[0]}{piece}{operands[1]}" if is_between else piece
+    if piece in _SQL_WORDS or (at and after[:1].islower() and _MARKED_NAME.fullmatch(piece)):
+        return piece
     core = piece.rstrip(",;:." if after else ",;:.?!").strip(_QUOTES)
     if core[:1] == "#" and core[1:].isidentifier():
         return core
     if len(core) == 1 and core.isalpha():
         is_word = core in "aI" or not at or before.lower() in _AFTER_IN
+        is_word = is_word or (core == "i" and before.lower() in _SPEAKING)
         return None if is_word else core
     return core if after and len(core) == 2 and core[0].isalpha() and core[1] in "?!" else None
 

@@ -67,3 +67,32 @@ def test_the_order_of_signs_counts_unless_both_are_compared() -> None:
 def test_any_text_has_code_tokens_and_differs_in_none_from_itself(text: str) -> None:
     found = code_tokens(text)
     assert not found.differ_from(found, in_any_order=False)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("What does :: mean in C++?", "What does : mean in C++?"),
+        ("What does map! do in Ruby?", "What does map do in Ruby?"),
+        ("What does nil? do in Ruby?", "What does nil do in Ruby?"),
+        ("What does n! mean?", "What does n mean?"),
+        ("How much is 5 Mb in bytes?", "How much is 5 MB in bytes?"),
+        ("What does UNION do in SQL?", "What does UNION ALL do in SQL?"),
+        ("How does `for x in xs` differ from a loop?", "How does `for x of xs` differ from a loop?"),
+    ],
+)
+def test_marks_and_capitals_that_change_code_count(one: str, other: str) -> None:
+    assert code_tokens(one).differ_from(code_tokens(other), in_any_order=False)
+    assert code_tokens(other).differ_from(code_tokens(one), in_any_order=False)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("How do I sort a list in Python?", "how do i sort a list in python?"),
+        ("What does git reset --hard do?", "What does `git reset --hard` do?"),
+        ("Help! How do I use grep?", "Help: how do I use grep?"),
+    ],
+)
+def test_the_person_and_backticks_do_not(one: str, other: str) -> None:
+    assert not code_tokens(one).differ_from(code_tokens(other), in_any_order=False)
