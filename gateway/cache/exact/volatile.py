@@ -23,8 +23,6 @@ MAX_READ: Final = 600
 _MAX_LINE: Final = 300
 _MAX_TURNS: Final = 4
 """The last texts of the user that are read, where none stands alone."""
-_MAX_PROMPTS: Final = 16
-"""The prompts of one request that are read."""
 
 
 def volatile_reason(request: ChatRequest, rule: Cache) -> Volatility | None:
@@ -57,7 +55,7 @@ def _texts_read(request: ChatRequest) -> Iterator[str]:
     if request.operation is COMPLETIONS:
         prompt = request.document.get("prompt")
         prompts = prompt if isinstance(prompt, list) else [prompt]
-        yield from (text for text in prompts[:_MAX_PROMPTS] if isinstance(text, str))
+        yield from (text for text in prompts if isinstance(text, str))
     if request.operation is not CHAT or isinstance(request.messages[-1], ToolMessage | FunctionMessage):
         return
     num_read = 0

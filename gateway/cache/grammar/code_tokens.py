@@ -28,22 +28,22 @@ _PROSE: Final = re.compile(
 _FLAG: Final = re.compile(r"[-+]{1,2}[A-Za-z][\w-]*(?:=\S*)?|-\d[\d.]*")
 _STRICT: Final = re.compile(r"[\\$@^*=<>{}\[\]|~_]|\w[+-]{2}|[+-]{2}\w|[%&#!]\w|::|->|[?!]\.|\w\(\)|[a-z]\+=")
 _CALL: Final = re.compile(r"[a-z_]\w*\((?:[a-z]|[^)]*[\"'\d,][^)]*)\)")
-_PATH: Final = re.compile(r"(?:~|\.{1,2})?/[\w.~/*-]*\w[\w.~/*-]*")
+_PATH: Final = re.compile(r"(?:~|\.{1,2})?/[\w.~/*-]*\w[\w.~/*-]*|(?:[\w.-]+/)+")
 _OPERATOR: Final = re.compile(r"[^\w\s\"'`.,;:?!()]+|\?\?|\?\.|!|::|:=|\.{3}")
 _MAYBE_PROSE: Final = words_of("& - -- – — / | + > • % :")
 """Lone signs that are operators beside code only."""
-_EMPHASIS: Final = re.compile(r"(?<!\S)(\*{1,3}|_{1,2})([A-Za-z][\w' -]*)\1(?=[\s.,;:?!]|$)")
+_EMPHASIS: Final = re.compile(r"(?<!\S)(\*{1,3}|_{1,2})([A-Za-z][\w' -]{0,200})\1(?=[\s.,;:?!]|$)")
 _QUOTES: Final = "\"'"
 _OPERAND: Final = re.compile(r"\w|\d+")
 _LOWER_CAMEL: Final = re.compile(r"(?!i[A-Z]|e[A-Z][a-z]|mac[A-Z])[a-z]+[A-Z]\w*")
 _CAMEL: Final = re.compile(r"[A-Za-z]+[a-z][A-Z]\w*")
 _WORD: Final = re.compile(r"[^\W_]\w*")
-_UNIT_OF_BITS: Final = re.compile(r"[\d.]*[KMGT]i?b")
-"""An amount of bits; with a capital b it is one of bytes."""
+_CASED_UNIT: Final = re.compile(r"[\d.]*(?:[KMGT]i?b|m(?:W|V|A|J|Hz|Pa)h?)")
+"""A unit that is another one with another capital: bits and bytes, milliwatts and megawatts."""
 _FACTORIAL: Final = re.compile(r"[A-Za-z]!")
 _MARKED_NAME: Final = re.compile(r"[a-z_]\w*[?!]")
 """A name as Ruby and Swift write it, behind which a sentence goes on."""
-_SQL_WORDS: Final = words_of("ALL ANY DISTINCT OUTER NOT ASC DESC LIMIT OFFSET")
+_SQL_WORDS: Final = words_of("AND OR ALL ANY DISTINCT OUTER NOT ASC DESC LIMIT OFFSET")
 """Words in capitals that change a statement."""
 _SPEAKING: Final = words_of(
     "do did can could should would am must may might will shall have had if when how what why where which that and or "
@@ -103,7 +103,7 @@ def _unquoted(found: re.Match[str]) -> str:
 def _part(piece: str, *, is_last: bool) -> str | None:
     """Return a piece between spaces without the marks of its sentence if it is code, else None."""
     core = _bare(piece, is_last=is_last)
-    if piece == "::" or _UNIT_OF_BITS.fullmatch(core) or (not is_last and _FACTORIAL.fullmatch(piece)):
+    if piece == "::" or _CASED_UNIT.fullmatch(core) or (not is_last and _FACTORIAL.fullmatch(piece)):
         return piece if piece == "::" else core or piece
     if not core or core in _MAYBE_PROSE or _is_prose(core):
         return None

@@ -47,7 +47,16 @@ def has_other_tense(found: Comparison) -> bool:
 
 def has_other_quantity(found: Comparison) -> bool:
     """Return whether the texts are about all, most, some or few, or about another one in an order."""
-    return found.prompt.grammar.has_other_quantity(found.cached.grammar)
+    if found.prompt.grammar.has_other_quantity(found.cached.grammar):
+        return True
+    return {_comparing(found.prompt), _comparing(found.cached)} == {"than", "as"}
+
+
+def _comparing(text: Wording) -> str:
+    """Return how a text compares: `harder than`, `as hard as`; empty where it does not, or does both."""
+    words = [word.text for word in text.words]
+    is_equal = any(first == third == "as" for first, third in zip(words, words[2:], strict=False))
+    return "" if is_equal == ("than" in words) else "as" if is_equal else "than"
 
 
 def has_other_question(found: Comparison) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from gateway.cache.exact.volatile import owner_of, volatile_reason, volatility
 from gateway.chat.request import ChatRequest, ChatRequestParser
+from gateway.dialects.completions.dialect import completions_dialect
 from routing_policies.policy.document import Cache
 
 
@@ -79,3 +80,9 @@ def test_a_text_that_does_not_stand_alone_is_read_with_those_before_it(
     messages: list[dict[str, Any]], expected: set[str]
 ) -> None:
     assert volatility(request("", messages=messages)) == expected
+
+
+@pytest.mark.parametrize("prompt", ["Where is my order?", ["Where is my order?"], ["Hello.", "Where is my order?"]])
+def test_each_prompt_of_a_text_completion_is_read(prompt: Any) -> None:
+    parsed = completions_dialect().begin([]).parse(json.dumps({"model": "auto", "prompt": prompt}).encode())
+    assert volatility(parsed) == {"personal"}

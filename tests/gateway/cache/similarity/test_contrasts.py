@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from gateway.cache.similarity.comparison import Comparison
-from gateway.cache.similarity.contrasts import has_other_question, has_other_role, has_other_tense
+from gateway.cache.similarity.contrasts import (
+    has_other_quantity,
+    has_other_question,
+    has_other_role,
+    has_other_tense,
+)
 from gateway.cache.similarity.wording import Wording
 
 
@@ -35,3 +40,8 @@ def test_a_question_word_counts_where_nothing_else_differs() -> None:
 def test_a_passive_turns_the_roles() -> None:
     assert has_other_role(comparison("Was Ada taught by Grace?", "Did Ada teach Grace?"))
     assert not has_other_role(comparison("Was Ada taught by Grace?", "Did Grace teach Ada?"))
+
+
+def test_more_than_is_not_as_much_as() -> None:
+    assert has_other_quantity(comparison("Is copper harder than iron?", "Is copper as hard as iron?"))
+    assert not has_other_quantity(comparison("Is copper harder than iron?", "Is iron less hard than copper?"))
