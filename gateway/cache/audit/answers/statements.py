@@ -12,7 +12,8 @@ import msgspec
 from gateway.cache.audit.answers.details import Details
 from gateway.cache.audit.answers.plain_text import plain_text
 from gateway.cache.audit.answers.spoken_numbers import are_equal_numbers, is_number, is_plain_number, tokens_of
-from gateway.cache.similarity.lexicon import FUNCTION_WORDS, OPPOSITES, words_of
+from gateway.cache.grammar.word_lists import words_of
+from gateway.cache.similarity.lexicon import FUNCTION_WORDS, OPPOSITES, UNITS
 from gateway.cache.similarity.stems import stem_of
 
 _TURNS: Final = words_of(
@@ -27,8 +28,11 @@ _FILLERS: Final = words_of(
 """Words that only lead from one sentence to the next."""
 _OPENINGS: Final = {"yes": True, "true": True, "correct": True, "no": False, "false": False, "incorrect": False}
 _NAME: Final = re.compile(r"(?<=[\w,)\]\"'”’%] )[\"'“(]?([A-Z][\w'’-]*)")
+_UNITS: Final = frozenset((*UNITS, *UNITS.values())) - {"a", "in"}
 _MAX_REPLACED: Final = 2
 """Words that may stand in the place of others."""
+_FEW_TOKENS: Final = 8
+"""Words of a short text."""
 _SPACES: Final = re.compile(r"[ \t]+")
 
 
@@ -108,14 +112,23 @@ def have_other_order(one: Statements, other: Statements) -> bool:
 
 
 def has_one_replaced(one: Statements, other: Statements) -> bool:
-    """Return whether texts of one length differ in one or two words of meaning: `5 kg`, `5 g`."""
+    """Return whether one or two words stand in the place of others that make another fact: `5 kg`, `5 g`.
+
+    In a short text any word of meaning does, in a longer one a unit or a name.
+    """
     if len(one.tokens) != len(other.tokens):
         return False
     pairs = [(a, b) for a, b in zip(one.tokens, other.tokens, strict=True) if a != b]
-    return 0 < len(pairs) <= _MAX_REPLACED and any(
-        not ({a, b} & FUNCTION_WORDS) and stem_of(a) not in other.content and stem_of(b) not in one.content
-        for a, b in pairs
-    )
+    if not 0 < len(pairs) <= _MAX_REPLACED:
+        return False
+    names = one.names | other.names
+    return any(_is_fact(a, b, names, is_short=len(one.tokens) <= _FEW_TOKENS) for a, b in pairs)
+
+
+def _is_fact(one: str, other: str, names: Set[str], *, is_short: bool) -> bool:
+    if one in _UNITS or other in _UNITS or stem_of(one) in names or stem_of(other) in names:
+        return True
+    return is_short and one not in FUNCTION_WORDS and other not in FUNCTION_WORDS
 
 
 def are_comparable(one: Statements, other: Statements) -> bool:
