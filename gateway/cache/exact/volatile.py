@@ -51,7 +51,7 @@ def volatility(request: ChatRequest) -> frozenset[Volatility]:
 
 
 def _texts_read(request: ChatRequest) -> Iterator[str]:
-    """Yield the texts of a request that may ask something; a tool's result carries what its answer depends on."""
+    """Yield the texts of a request that may be volatile; a tool's result carries what its answer depends on."""
     if request.operation is COMPLETIONS:
         prompt = request.document.get("prompt")
         prompts = prompt if isinstance(prompt, list) else [prompt]

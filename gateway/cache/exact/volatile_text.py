@@ -45,7 +45,7 @@ _CURRENT: Final = "current"
 _WEATHER: Final = "weather"
 _MAX_WEATHER: Final = 4
 """Words of a text that is a place with `weather` before or behind it."""
-_ASKING: Final = frozenset({"what", "what's", "how", "why", "define", "explain", "describe"})
+_QUESTION_WORDS: Final = frozenset({"what", "what's", "how", "why", "define", "explain", "describe"})
 _AFTER_IN: Final = frozenset({"in", "with", "using"})
 _PLACES: Final = frozenset({"java"})
 """Languages of programming that are places as well."""
@@ -124,7 +124,7 @@ def _is_time_dependent(words: Sequence[str]) -> bool:
         return True
     if words[0] == _CURRENT and len(words) > 1:  # `current price of`; not `what is electric current`
         return True
-    if len(words) <= _MAX_WEATHER and _WEATHER in (words[0], words[-1]) and words[0] not in _ASKING:
+    if len(words) <= _MAX_WEATHER and _WEATHER in (words[0], words[-1]) and words[0] not in _QUESTION_WORDS:
         return True
     spans = (second.rstrip("s").removesuffix("'") for first, second in pairwise(words) if first in NEAR_WORDS)
     return any(span in SPANS for span in spans)

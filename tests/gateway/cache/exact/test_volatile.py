@@ -50,17 +50,17 @@ def test_a_route_may_reuse_what_depends_on_the_time() -> None:
     assert volatile_reason(request("What time is it?"), Cache(time_dependent="reuse")) is None
 
 
-ASKED = {"role": "user", "content": "Where is my order?"}
+FIRST_TURN = {"role": "user", "content": "Where is my order?"}
 WHICH = {"role": "assistant", "content": "Which one?"}
 
 
 @pytest.mark.parametrize(
     ("messages", "expected"),
     [
-        ([ASKED, WHICH, {"role": "user", "content": "The blue one."}], {"personal"}),
-        ([ASKED, {"role": "assistant", "content": "Your order is"}], {"personal"}),
-        ([ASKED, {"role": "system", "content": "Be brief."}], {"personal"}),
-        ([ASKED, WHICH, {"role": "user", "content": "Why do volcanoes erupt near Iceland?"}], set()),
+        ([FIRST_TURN, WHICH, {"role": "user", "content": "The blue one."}], {"personal"}),
+        ([FIRST_TURN, {"role": "assistant", "content": "Your order is"}], {"personal"}),
+        ([FIRST_TURN, {"role": "system", "content": "Be brief."}], {"personal"}),
+        ([FIRST_TURN, WHICH, {"role": "user", "content": "Why do volcanoes erupt near Iceland?"}], set()),
         ([{"role": "system", "content": "Today is Monday. My name is Bot."}, {"role": "user", "content": "Hi"}], set()),
         (
             [

@@ -84,7 +84,7 @@ def test_words_that_only_look_volatile_are_not(text: str) -> None:
         *((text, "personal") for text in ("我叫什么名字?", "Combien je dois ?", "Hoe heet ik?", "Come mi chiamo?")),
     ],
 )
-def test_questions_that_ask_for_it_in_other_words_are(text: str, expected: str) -> None:
+def test_the_time_and_the_sender_are_noticed_in_other_words(text: str, expected: str) -> None:
     assert volatility_of(text) == {expected}
 
 
