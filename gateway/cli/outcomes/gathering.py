@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -50,6 +51,10 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     first_failure: str | None = None
     has_odds: bool = False
     """True if the small model's server stated log probabilities."""
+    num_empty: dict[str, int] = {}
+    """Number of answers without text, by the role of the model."""
+    num_cut: dict[str, int] = {}
+    """Number of answers that ended at the limit of tokens, by the role of the model."""
 
 
 def estimated(comparison: ModelComparison, prompts: Sequence[ComparedPrompt]) -> CostEstimate:
@@ -96,7 +101,12 @@ async def gather_outcomes(
     if run.fatal is not None:
         raise run.fatal
     return Gathered(
-        num_done=run.num_done, num_failed=run.num_failed, first_failure=run.first_failure, has_odds=run.has_odds
+        num_done=run.num_done,
+        num_failed=run.num_failed,
+        first_failure=run.first_failure,
+        has_odds=run.has_odds,
+        num_empty=dict(run.num_empty),
+        num_cut=dict(run.num_cut),
     )
 
 
@@ -117,6 +127,8 @@ class _Run:
         self.num_done = self.num_failed = self._num_in_a_row = 0
         self.first_failure: str | None = None
         self.has_odds = False
+        self.num_empty: Counter[str] = Counter()
+        self.num_cut: Counter[str] = Counter()
         self.fatal: OutcomesError | None = None
 
     async def work(self) -> None:
@@ -155,6 +167,9 @@ class _Run:
         else:
             scores = score_of(comparison.scorer, small.text, one), score_of(comparison.scorer, large.text, one)
         self.has_odds = self.has_odds or bool(small.odds)
+        for role, answer in (("small", small), ("large", large)):
+            self.num_empty[role] += not answer.text.strip()
+            self.num_cut[role] += answer.is_cut
         line: dict[str, Any] = {
             "messages": one.conversation,
             "outcomes": {server.name: score for server, score in zip(servers, scores, strict=True)},
