@@ -92,7 +92,9 @@ async def _gathered(
                 comparison, left, file, concurrency=options.concurrency, on_progress=_progress(len(left))
             )
         except (asyncio.CancelledError, OutcomesError):
-            print(f"{options.out} keeps the outcomes so far; the same command goes on with the rest", file=sys.stderr)
+            if file.num_bytes:
+                shown = f"{options.out} keeps the outcomes so far; the same command goes on with the rest"
+                print(shown, file=sys.stderr)
             raise
 
 
@@ -251,7 +253,8 @@ def _at_url(text: str, prices: Prices | None, transport: httpx.BaseTransport | N
     except httpx.InvalidURL as error:
         raise UsageError(f"{text}: {error}") from error
     except LaunchError as error:
-        raise CommandError(str(error)) from error
+        hint = "" if wanted else f"; {url}#MODEL names a model without the list"
+        raise CommandError(f"{error}{hint}") from error
     return ModelPlace(url=base, name=name, served_as=name, prices=prices)
 
 

@@ -105,19 +105,19 @@ class OutcomeFile:
         """Keys of the prompts that have outcomes."""
         self.has_odds = False
         """True if some line has log probabilities."""
-        self._num_bytes = self._size = 0
+        self.num_bytes = self._size = 0  # of whole lines, and of the file when it was read
         if path.exists():
             self._read(names)
 
     def _read(self, names: tuple[str, str]) -> None:
         content = _content(self._path)
         self._size = len(content)
-        self._num_bytes = content.rfind(b"\n") + 1  # a run that was killed may have left half a line
-        left = content[self._num_bytes :]
+        self.num_bytes = content.rfind(b"\n") + 1  # a run that was killed may have left half a line
+        left = content[self.num_bytes :]
         if left[: len(_LINE_BEGINNING)] != _LINE_BEGINNING[: len(left)]:
             raise OutcomesError(f"{self._path}: its last line is no line of outcomes; name another file with --out")
         decoder = msgspec.json.Decoder(_Compared)
-        for number, line in enumerate(content[: self._num_bytes].splitlines(), 1):
+        for number, line in enumerate(content[: self.num_bytes].splitlines(), 1):
             try:
                 one = decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -175,13 +175,13 @@ class OutcomeFile:
         except OSError as error:
             self._cut()  # half a line would spoil those that follow
             raise self._unwritable(error) from error
-        self._num_bytes += len(content)
+        self.num_bytes += len(content)
 
     def _cut(self) -> None:
         """Cut the file behind its last whole line. Raises OutcomesError."""
         try:
-            self._stream.truncate(self._num_bytes)
-            self._stream.seek(self._num_bytes)
+            self._stream.truncate(self.num_bytes)
+            self._stream.seek(self.num_bytes)
         except OSError as error:
             raise self._unwritable(error) from error
 
