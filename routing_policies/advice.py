@@ -48,8 +48,8 @@ def _reversed(route: Route, candidates: Sequence[Deployment]) -> Iterator[str]:
     for other in others:
         if first.quality > other.quality:
             yield (
-                f"warning: route {route.id}: the cascade begins with {first.id}, whose quality {first.quality:g} is above "
-                f"the {other.quality:g} of {other.id}, so no predictor applies. Unstated quality is 1"
+                f"warning: route {route.id}: the cascade begins with {first.id}, whose quality {first.quality:g} is "
+                f"above the {other.quality:g} of {other.id}, so no predictor applies. Unstated quality is 1"
             )
 
 

@@ -176,7 +176,9 @@ def _add_outcomes(actions: argparse._SubParsersAction[CommandParser]) -> None:
     scorer = parser.add_mutually_exclusive_group(required=True)
     scorer.add_argument("--check", choices=CHECK_NAMES, help="how an answer compares with `answer`, as below")
     scorer.add_argument("--judge", metavar="MODEL", help="a model that compares both answers, in both orders; the same")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="file of outcomes; an earlier run goes on")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="file of outcomes; an earlier run goes on"
+    )
     parser.add_argument("--max-tokens", type=count, default=512, metavar="N", help="of an answer (default %(default)s)")
     parser.add_argument(
         "--concurrency", type=count, default=4, metavar="N", help="prompts at once (default %(default)s)"

@@ -38,7 +38,7 @@ TIMEOUT_S: Final = 300.0
 _PROGRESS_STEP: Final = 25
 _MAX_SHOWN: Final = 12
 _MOST_CONTRADICTED: Final = 0.25
-"""Share of contradictory verdicts above which a judge is not to be relied on."""
+"""Share of contradictory verdicts above which a comparer is not to be relied on."""
 
 
 def policy_outcomes(options: argparse.Namespace) -> int:
@@ -89,7 +89,12 @@ async def _gathered(
             await stack.enter_async_context(client)
         try:
             return await gather_outcomes(
-                comparison, left, file, concurrency=options.concurrency, on_progress=_progress(len(left))
+                comparison,
+                left,
+                file,
+                concurrency=options.concurrency,
+                on_progress=_progress(len(left)),
+                on_failure=lambda message: print(f"a prompt failed: {message}", file=sys.stderr),
             )
         except (asyncio.CancelledError, OutcomesError):
             if file.num_bytes:
@@ -162,7 +167,7 @@ def _report(
     for warning in _warnings(options, comparison, done, has_odds=has_odds or not num):
         print(f"warning: {warning}", file=sys.stderr)
     if done.num_failed:
-        print(f"{done.num_failed} prompts failed; run it again to retry them: {done.first_failure}", file=sys.stderr)
+        print(f"{done.num_failed} prompts failed, as above; run it again to retry them", file=sys.stderr)
         return 1
     return 0
 

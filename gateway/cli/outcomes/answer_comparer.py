@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from gateway.cli.outcomes.model_server import ModelServer
-from gateway.cli.outcomes.prompt_file import ComparedPrompt, OutcomesError, text_of
+from gateway.cli.outcomes.prompt_file import ComparedPrompt, OutcomesError, text_of_message
 
 VERDICT_TOKENS: Final = 512
 """Most tokens of a verdict: a word, after a reasoning model's thoughts."""
@@ -46,7 +46,9 @@ class AnswerComparer:
         return 1.0 - wins[1] / 2, 1.0 - wins[0] / 2
 
     async def _verdict(self, one: ComparedPrompt, first: str, second: str) -> str:
-        request = "\n\n".join(f"[{message.get('role', 'user')}] {text_of(message)}" for message in one.conversation)
+        request = "\n\n".join(
+            f"[{message.get('role', 'user')}] {text_of_message(message)}" for message in one.conversation
+        )
         right = f"\n\n<reference>\n{' / '.join(one.answers)}\n</reference>" if one.answers else ""
         shown = [_shortened(text) for text in (request, first, second)]
         content = (

@@ -88,13 +88,14 @@ async def gather_outcomes(
     *,
     concurrency: int,
     on_progress: Callable[[int], None] = lambda num: None,
+    on_failure: Callable[[str], None] = lambda message: None,
 ) -> Gathered:
-    """Append the outcomes of prompts to an open file as they come.
+    """Append the outcomes of prompts to an open file as they come; `on_failure` gets the first failure.
 
     Raises:
         OutcomesError: Many prompts failed one after the other, or the file cannot be written.
     """
-    run = _Run(comparison, iter(prompts), file, on_progress)
+    run = _Run(comparison, iter(prompts), file, on_progress, on_failure)
     async with asyncio.TaskGroup() as group:
         for _ in range(min(concurrency, len(prompts))):
             group.create_task(run.work())
@@ -119,11 +120,13 @@ class _Run:
         prompts: Iterator[ComparedPrompt],
         file: OutcomeFile,
         on_progress: Callable[[int], None],
+        on_failure: Callable[[str], None],
     ) -> None:
         self._comparison = comparison
         self._prompts = prompts
         self._file = file
         self._on_progress = on_progress
+        self._on_failure = on_failure
         self.num_done = self.num_failed = self._num_in_a_row = 0
         self.first_failure: str | None = None
         self.has_odds = False
@@ -153,7 +156,9 @@ class _Run:
     def _note_failure(self, error: OutcomesError) -> None:
         self.num_failed += 1
         self._num_in_a_row += 1
-        self.first_failure = self.first_failure or str(error)
+        if self.first_failure is None:
+            self.first_failure = str(error)
+            self._on_failure(self.first_failure)
         if self._num_in_a_row >= MAX_FAILURES:
             self.fatal = OutcomesError(f"{MAX_FAILURES} prompts failed one after the other; the last one: {error}")
 

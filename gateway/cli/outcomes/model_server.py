@@ -134,7 +134,9 @@ class ModelServer:
             async for piece in reply.aiter_bytes():
                 content += piece
                 if len(content) > MAX_REPLY_BYTES:
-                    raise OutcomesError(f"{self.name} at {self._url}: an answer has more than {MAX_REPLY_BYTES >> 20} MiB")
+                    raise OutcomesError(
+                        f"{self.name} at {self._url}: an answer has more than {MAX_REPLY_BYTES >> 20} MiB"
+                    )
             headers = [(key, value) for key, value in reply.headers.raw if key.lower() not in _FRAMING]
             return httpx.Response(reply.status_code, headers=headers, content=bytes(content))
 

@@ -49,10 +49,10 @@ class ComparedPrompt(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def num_chars(self) -> int:
         """Return the number of characters of the messages."""
-        return sum(len(text_of(one)) for one in self.conversation)
+        return sum(len(text_of_message(one)) for one in self.conversation)
 
 
-def text_of(message: dict[str, Any]) -> str:
+def text_of_message(message: dict[str, Any]) -> str:
     """Return the text of a message, whose content may be a list of parts."""
     content = message.get("content")
     parts = content if isinstance(content, list) else [{"text": content}]

@@ -26,21 +26,21 @@ def last_numbers(text: str) -> tuple[float, ...]:
     space may also be a number of its own, so that such a number has two readings.
     """
     text = _LATEX_FRACTION.sub(r"\1/\2", text)
-    last = None
-    for last in _TOKEN.finditer(text):
-        pass
-    if last is None:
+    found = list(_TOKEN.finditer(text))
+    if not found:
         return ()
+    last = found[-1]
     over = _NUMERATOR.search(text, max(last.start() - 20, 0), last.start())
     if over is not None and last["plain"] is not None and last["plain"].isdecimal() and text[last.end() :][:1] != "/":
         divisor = float(last["plain"])
-        return (math.copysign(1.0, -1.0 if over["sign"] else 1.0) * float(over["number"]) / divisor,) if divisor else ()
+        share = float(over["number"]) / divisor if divisor else math.inf
+        return (-share if over["sign"] else share,) if math.isfinite(share) else ()
     written = last["plain"] or last["spaced"]
     parts = {written.replace(" ", ""), written.rpartition(" ")[2]}
     power = int((last["power"] or last["ten"] or "0").replace("−", "-"))
     sign = -1.0 if last["sign"] else 1.0
-    found = (sign * _value(part) * float(f"1e{power}") for part in sorted(parts))
-    return tuple(number for number in found if math.isfinite(number))
+    readings = (sign * _value(part) * float(f"1e{power}") for part in sorted(parts))
+    return tuple(number for number in readings if math.isfinite(number))
 
 
 def _value(written: str) -> float:

@@ -103,11 +103,13 @@ def test_each_server_gets_its_own_key(url: str, tmp_path: Path, monkeypatch: pyt
     assert _Models.keys == {"s": "Bearer ours", "l": "Bearer theirs"}
 
 
-def test_an_interrupted_run_keeps_its_outcomes_and_says_so(
+def test_an_interrupted_run_keeps_its_outcomes_and_states_it(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prompts, out = _prompts(tmp_path / "prompts.jsonl", 60), tmp_path / "out.jsonl"
-    monkeypatch.setattr("gateway.cli.outcomes_command._progress", lambda _: lambda _: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr(
+        "gateway.cli.outcomes_command._progress", lambda _: lambda _: os.kill(os.getpid(), signal.SIGINT)
+    )
     command = ["policy", "outcomes", "--prompts", str(prompts), "--small", f"{url}#s", "--large", f"{url}#l"]
     command += ["--check", "number", "--out", str(out), "--yes", "--runtime-dir", str(tmp_path), "--concurrency", "1"]
     assert main(command) == 130

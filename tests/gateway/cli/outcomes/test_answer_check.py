@@ -41,8 +41,13 @@ def test_any_of_several_right_answers_will_do() -> None:
 
 @pytest.mark.parametrize(
     ("check", "answer", "message"),
-    [("exact", (), "prompt 1 has no `answer`"), ("number", "many", "is no number"), ("regex", "(", "is no pattern"),
-     ("contains", "*", "nothing to compare with"), ("exact", "", "nothing to compare with")],
+    [
+        ("exact", (), "prompt 1 has no `answer`"),
+        ("number", "many", "is no number"),
+        ("regex", "(", "is no pattern"),
+        ("contains", "*", "nothing to compare with"),
+        ("exact", "", "nothing to compare with"),
+    ],
 )
 def test_unusable_right_answers_are_reported_before_any_request(
     check: str, answer: str | tuple[str, ...], message: str

@@ -26,15 +26,28 @@ def _prefers_paris(body: dict[str, Any]) -> httpx.Response:
 
 @pytest.mark.parametrize(
     ("small", "large", "scores"),
-    [("Rome", "Paris", (0.0, 1.0)), ("Paris", "Rome", (1.0, 0.0)), ("Paris ", " Paris", (1.0, 1.0)),
-     ("", " ", (0.0, 0.0)), ("", "Rome", (0.0, 1.0))],
+    [
+        ("Rome", "Paris", (0.0, 1.0)),
+        ("Paris", "Rome", (1.0, 0.0)),
+        ("Paris ", " Paris", (1.0, 1.0)),
+        ("", " ", (0.0, 0.0)),
+        ("", "Rome", (0.0, 1.0)),
+    ],
 )
 async def test_the_better_answer_wins_wherever_it_stands(small: str, large: str, scores: tuple[float, float]) -> None:
     assert await comparer(_prefers_paris).scores(PROMPT, small, large) == scores
 
 
-@pytest.mark.parametrize(("word", "scores"), [("A", (0.5, 0.5)), ("tie", (1.0, 1.0)), ("It is a TIE.", (1.0, 1.0)),
-    ("It's a tie.", (1.0, 1.0)), ("A is right, B is not.\n\nVerdict: **A**", (0.5, 0.5))])
+@pytest.mark.parametrize(
+    ("word", "scores"),
+    [
+        ("A", (0.5, 0.5)),
+        ("tie", (1.0, 1.0)),
+        ("It is a TIE.", (1.0, 1.0)),
+        ("It's a tie.", (1.0, 1.0)),
+        ("A is right, B is not.\n\nVerdict: **A**", (0.5, 0.5)),
+    ],
+)
 async def test_a_model_that_likes_a_place_decides_nothing(word: str, scores: tuple[float, float]) -> None:
     assert await comparer(lambda _: completion(word)).scores(PROMPT, "x", "y") == scores
 

@@ -66,7 +66,8 @@ async def test_a_server_that_wants_hours_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "wait_s"), [({"retry-after": "\u00b2"}, 2.0), ({"retry-after": "1.5"}, 1.5), ({"retry-after-ms": "250"}, 0.25)]
+    ("headers", "wait_s"),
+    [({"retry-after": "\u00b2"}, 2.0), ({"retry-after": "1.5"}, 1.5), ({"retry-after-ms": "250"}, 0.25)],
 )
 async def test_every_form_of_a_stated_time_is_read(headers: dict[str, str], wait_s: float) -> None:
     raw = {key: value.encode("latin-1") for key, value in headers.items()}
@@ -78,7 +79,13 @@ async def test_every_form_of_a_stated_time_is_read(headers: dict[str, str], wait
 
 @pytest.mark.parametrize(
     ("content", "text"),
-    [("<think>12?</think>\n\n13", "13"), ("12?</think>13", "13"), ("<think>Well, 12", ""), (None, ""), ("a < b", "a < b")],
+    [
+        ("<think>12?</think>\n\n13", "13"),
+        ("12?</think>13", "13"),
+        ("<think>Well, 12", ""),
+        (None, ""),
+        ("a < b", "a < b"),
+    ],
 )
 async def test_thoughts_are_no_part_of_an_answer(content: str | None, text: str) -> None:
     message = {"content": content, "reasoning_content": "Hmm."}
@@ -107,7 +114,10 @@ async def test_other_replies_are_errors_at_once(response: httpx.Response, messag
     assert waited == []
 
 
-@pytest.mark.parametrize(("error", "num_waits"), [(httpx.ConnectError, 0), (httpx.UnsupportedProtocol, 0), (httpx.ReadTimeout, MAX_TRIES - 1)])
+@pytest.mark.parametrize(
+    ("error", "num_waits"),
+    [(httpx.ConnectError, 0), (httpx.UnsupportedProtocol, 0), (httpx.ReadTimeout, MAX_TRIES - 1)],
+)
 async def test_a_silent_server_is_tried_again_and_an_absent_one_is_not(
     error: type[httpx.HTTPError], num_waits: int
 ) -> None:
