@@ -17,6 +17,7 @@ from routing_policies.quality.confidence import TokenOdds
 FIRST_TOKENS: Final = 24
 """Number of tokens of an answer whose odds are recorded: a cascade reads no more."""
 MAX_TRIES: Final = 4
+MAX_SLOW_TRIES: Final = 2
 MAX_WAIT_S: Final = 120.0
 """Longest time that a busy server is given; one that states a longer time fails at once."""
 MAX_REPLY_S: Final = 300.0
@@ -116,7 +117,8 @@ class ModelServer:
                 async with asyncio.timeout(MAX_REPLY_S):
                     reply = await self._send(body)
             except (httpx.HTTPError, TimeoutError) as error:
-                if number == MAX_TRIES or isinstance(error, _ABSENT):
+                is_slow = isinstance(error, httpx.TimeoutException | TimeoutError)
+                if number == (MAX_SLOW_TRIES if is_slow else MAX_TRIES) or isinstance(error, _ABSENT):
                     raise OutcomesError(f"{self.name} at {self._url}: {error or type(error).__name__}") from error
             else:
                 stated_s = retry_after_s([(key.lower(), value) for key, value in reply.headers.raw])

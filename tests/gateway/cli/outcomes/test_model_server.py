@@ -116,7 +116,12 @@ async def test_other_replies_are_errors_at_once(response: httpx.Response, messag
 
 @pytest.mark.parametrize(
     ("error", "num_waits"),
-    [(httpx.ConnectError, 0), (httpx.UnsupportedProtocol, 0), (httpx.ReadTimeout, MAX_TRIES - 1)],
+    [
+        (httpx.ConnectError, 0),
+        (httpx.UnsupportedProtocol, 0),
+        (httpx.ReadTimeout, 1),
+        (httpx.RemoteProtocolError, MAX_TRIES - 1),
+    ],
 )
 async def test_a_silent_server_is_tried_again_and_an_absent_one_is_not(
     error: type[httpx.HTTPError], num_waits: int
