@@ -14,9 +14,12 @@ MIN_JSON_CHARS: Final = 64
 MAX_FAILED_PARSES: Final = 8
 """Texts that look like JSON and are none, after which no further one is parsed; each may cost the rest of the text."""
 
-# CommonMark's fences: possibly indented, closed by at least as many marks, or by the end of the text.
+MAX_OPEN_FENCES: Final = 4
+"""Fences without an end, after which no further one is read; each may cost the rest of the text."""
+
+# CommonMark's fences: possibly indented, closed by at least as many marks. One without an end opens no block.
 _FENCED: Final = re.compile(
-    r"^[ \t]*(?P<fence>`{3,}(?=[^`\n]*$)|~{3,})[^\n]*(?:$.*?^[ \t]*(?P=fence)[`~]*[ \t\r]*$|.*\Z)",
+    r"^[ \t]*(?P<fence>`{3,}(?=[^`\n]*$)|~{3,})[^\n]*(?:$.*?^[ \t]*(?P=fence)[`~]*[ \t\r]*$|(?P<open>).*\Z)",
     re.MULTILINE | re.DOTALL,
 )
 _JSON_START: Final = re.compile(r"(?:^|(?<=[:：] ))(?=\{\s*[\"}]|\[\s*[\[{\"\d\]tfn-])", re.MULTILINE)
@@ -52,6 +55,8 @@ _SPOKEN_CHARS: Final = 30
 _QUOTED_TRIPLE: Final = re.compile("\"'''\"|'\"\"\"'")
 _MIN_CODE_LINES: Final = 3
 _MAX_COMMENT_LINES: Final = 60
+_MIN_SPARE_LINES: Final = 2000
+"""Lines, besides two for each line of the text, that may be read in vain for runs that turn out to be none."""
 _MAX_BLANK_LINES: Final = 3
 _CELLS: Final = re.compile(r"\t|\|")
 _MIN_ROWS: Final = 3
@@ -74,17 +79,28 @@ def blocks_of(text: str) -> list[Block]:
         pieces = [Block("prose", text[:begin]), Block("json", stripped), Block("prose", text[begin + len(stripped) :])]
         return [block for block in pieces if block.text]
     blocks, end = list[Block](), 0
-    if "```" in text or "~~~" in text:
-        for fence in _FENCED.finditer(text):
-            if _is_quoted(text, end, fence.start()):
-                continue
-            blocks += _unfenced(text[end : fence.start()])
-            stop = fence.end()
-            while stop < len(text) and text[stop] == "\n":
-                stop += 1
-            blocks.append(Block("fence", text[fence.start() : stop]))
-            end = stop
+    for fence in _fences(text) if "```" in text or "~~~" in text else ():
+        if _is_quoted(text, end, fence.start()):
+            continue
+        blocks += _unfenced(text[end : fence.start()])
+        stop = fence.end()
+        while stop < len(text) and text[stop] == "\n":
+            stop += 1
+        blocks.append(Block("fence", text[fence.start() : stop]))
+        end = stop
     return [*blocks, *_unfenced(text[end:])]
+
+
+def _fences(text: str) -> Iterator[re.Match[str]]:
+    """Yield the fences that have an end; what stands behind one without is read like any text."""
+    start = num_open = 0
+    while num_open < MAX_OPEN_FENCES and (fence := _FENCED.search(text, start)):
+        if fence.group("open") is None:
+            yield fence
+            start = fence.end()
+        else:
+            num_open += 1
+            start = _next_line(text, fence.start())
 
 
 def has_structure(text: str) -> bool:
@@ -178,10 +194,11 @@ def _runs(text: str) -> Iterator[Block]:
         return
     lines = text.splitlines(keepends=True)
     prose: list[str] = []
-    number = 0
+    number, num_spare = 0, _MIN_SPARE_LINES + 2 * len(lines)
     while number < len(lines):
-        kind, end = _run_at(lines, number)
+        kind, end = _run_at(lines, number) if num_spare > 0 else (None, number + 1)
         if kind is None:
+            num_spare -= end - number - 1
             prose.append(lines[number])
             number += 1
             continue
@@ -195,23 +212,28 @@ def _runs(text: str) -> Iterator[Block]:
 
 
 def _run_at(lines: Sequence[str], start: int) -> tuple[BlockKind | None, int]:
-    """Return the kind of the run that begins at a line, and the number of the line behind it."""
+    """Return the kind of the run that begins at a line, and the number of the line behind it.
+
+    Where there is none, the number is that of the line behind those that were read in vain.
+    """
     line = lines[start]
+    most = start + 1
     if line.isspace():
-        return None, start + 1
+        return None, most
     if _DIFF_START.match(line):
         end = _while(lines, start, _is_diff_line)
         if any(row.startswith("@@ -") for row in lines[start:end]):
             return "diff", end
+        most = max(most, end)
     if line[0] in "{[" and _JSON_LINE.match(line):
         end = _while(lines, start, lambda row: bool(_JSON_LINE.match(row)))
         if end - start > 1 and all(map(is_json, lines[start:end])):
             return "json_lines", end
+        most = max(most, end)
     if (end := _table_end(lines, start)) > start:
         return "table", end
-    if (end := _code_end(lines, start)) > start:
-        return "code", end
-    return None, start + 1
+    is_code, end = _code_end(lines, start)
+    return ("code", end) if is_code else (None, max(most, end))
 
 
 def _is_diff_line(line: str) -> bool:
@@ -246,10 +268,10 @@ def _is_row(line: str, separator: str, count: int) -> bool:
     return bool(stripped) and stripped.count(separator) >= (count if separator == "\t" else 2)
 
 
-def _code_end(lines: Sequence[str], start: int) -> int:
-    """Return the end of the code that begins at a line; the start where there is none."""
+def _code_end(lines: Sequence[str], start: int) -> tuple[bool, int]:
+    """Return whether code begins at a line, and the number of the line behind what was read of it."""
     if not (_is_strong(lines[start]) or _TRIPLE.match(lines[start]) or _opens_comment(lines, start)):
-        return start
+        return False, start
     end, num_strong, num_flush, num_blank, depth = start, 0, 0, 0, 0
     number = start
     quote = ""
@@ -281,10 +303,10 @@ def _code_end(lines: Sequence[str], start: int) -> int:
         number += 1
         end = number
     if quote or num_strong < _MIN_CODE_LINES or 2 * num_strong < num_flush:
-        return start
+        return False, number
     while end < len(lines) and lines[end].isspace():
         end += 1
-    return end
+    return True, end
 
 
 def _is_strong(line: str) -> bool:

@@ -169,3 +169,16 @@ def test_the_answer_stays_in_any_language(fact: str, question: str, filler: str)
         after = sent(messages, tokens)
         assert fact in after[0]["content"]
         assert question in after[-1]["content"]
+
+
+@pytest.mark.parametrize("tokens", [300, 900])
+def test_short_code_at_the_end_of_the_last_message_stays(tokens: int) -> None:
+    code = "```python\ndef add(x, y):\n    return x - y\n```"
+    assert sent([user(f"{QUESTION}\n\n{document(9000)}\n\n{code}")], tokens)[0]["content"].endswith(code)
+
+
+def test_a_question_behind_a_fence_without_an_end_stays() -> None:
+    text = f"Look at this:\n\n```\n{document(6000, FACT)}\n\n{QUESTION}"
+    after = sent([user(text)], 500)[0]["content"]
+    assert after.endswith(QUESTION)
+    assert FACT in after
