@@ -54,7 +54,7 @@ _SPOKEN: Final = re.compile(r"(?:\b[^\W\d_]+,? ){6}")
 _SPOKEN_CHARS: Final = 30
 _QUOTED_TRIPLE: Final = re.compile("\"'''\"|'\"\"\"'")
 _MIN_CODE_LINES: Final = 3
-_MAX_COMMENT_LINES: Final = 60
+_MAX_COMMENT_LINES: Final = 20
 _MIN_SPARE_LINES: Final = 2000
 """Lines, besides two for each line of the text, that may be read in vain for runs that turn out to be none."""
 _MAX_BLANK_LINES: Final = 3
