@@ -140,7 +140,7 @@ class TurnWindow:
 
 
 def whole_outputs(conversation: Conversation) -> Set[int]:
-    """Return the outputs of tools that a selection should see whole: those of the turn before, and what is asked about.
+    """Return the outputs of tools that a selection should see whole: those of the turn before, and of the question.
 
     An earlier output that the question refers to is recalled as a turn is.
     """

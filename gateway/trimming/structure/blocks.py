@@ -51,12 +51,13 @@ _STRING: Final = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|(?://|# ).*")
 _IMPORT_LINE: Final = re.compile(r"from [\w.]+ import [\w., *()]+$|import [\w.]+(?: as \w+)?;?$")
 _SPOKEN: Final = re.compile(r"(?:\b[^\W\d_]+,? ){6}")
 """Plain words in a row, as sentences have them and code does not."""
+_PLAIN_WORDS: Final = re.compile(r"(?:[^\W\d_][\w'’-]*,? ){2,}[\w'’-]+[.?!:]?\s*$")
 _SPOKEN_CHARS: Final = 30
 _QUOTED_TRIPLE: Final = re.compile("\"'''\"|'\"\"\"'")
 _MIN_CODE_LINES: Final = 3
 _MAX_COMMENT_LINES: Final = 20
 _MIN_SPARE_LINES: Final = 2000
-"""Lines, besides two for each line of the text, that may be read in vain for runs that turn out to be none."""
+"""Lines, besides two for each line of the text, that may be read for runs that turn out to be none."""
 _MAX_BLANK_LINES: Final = 3
 _CELLS: Final = re.compile(r"\t|\|")
 _MIN_ROWS: Final = 3
@@ -214,7 +215,7 @@ def _runs(text: str) -> Iterator[Block]:
 def _run_at(lines: Sequence[str], start: int) -> tuple[BlockKind | None, int]:
     """Return the kind of the run that begins at a line, and the number of the line behind it.
 
-    Where there is none, the number is that of the line behind those that were read in vain.
+    Where there is none, the number is that of the line behind those that were read for nothing.
     """
     line = lines[start]
     most = start + 1
@@ -306,7 +307,31 @@ def _code_end(lines: Sequence[str], start: int) -> tuple[bool, int]:
         return False, number
     while end < len(lines) and lines[end].isspace():
         end += 1
-    return True, end
+    return True, _before_words(lines, start, end, is_open=depth > 0)
+
+
+def _before_words(lines: Sequence[str], start: int, end: int, *, is_open: bool) -> int:
+    """Return where code ends if the paragraphs behind it are words; with a bracket left open, whatever is no code is.
+
+    Brackets in strings and comments are no brackets, so a question behind code may seem to stand within one.
+    """
+    while True:
+        begin = end
+        while begin > start and lines[begin - 1].isspace():
+            begin -= 1
+        while begin > start and not lines[begin - 1].isspace():
+            begin -= 1
+        if begin == start or not all(_is_words(line, is_open=is_open) for line in lines[begin:end]):
+            return end
+        end = begin
+
+
+def _is_words(line: str, *, is_open: bool) -> bool:
+    if line.isspace():
+        return True
+    if line[0].isspace() or _IMPORT_LINE.match(line.strip()):
+        return False
+    return _PLAIN_WORDS.match(line) is not None or (is_open and not _is_strong(line) and not _WEAK_LINE.match(line))
 
 
 def _is_strong(line: str) -> bool:
@@ -331,5 +356,7 @@ def _leads_to_code(lines: Sequence[str], start: int) -> bool:
 
 
 def _balance(line: str) -> int:
+    if '"' in line or "'" in line or "#" in line:
+        line = _STRING.sub("", line)
     opened = line.count("{") + line.count("(") + line.count("[")
     return opened - line.count("}") - line.count(")") - line.count("]")
