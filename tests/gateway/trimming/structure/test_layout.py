@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import json
 import random
+import sched
+import statistics
+import types
 from types import ModuleType
 
 import pytest
@@ -107,6 +111,31 @@ def test_python_stays_python(module: ModuleType, share: float) -> None:
     assert [block.kind for block in blocks_of(source)] == ["code"], "it needs no fence"
     for seed in range(3):
         ast.parse(part(source, share, seed))
+
+
+@pytest.mark.parametrize("module", [copy, sched, statistics, types], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("share", SHARES)
+def test_python_between_words_stays_python_and_the_words_stay_words(module: ModuleType, share: float) -> None:
+    text = f"Look:\n\n{inspect.getsource(module)}\n\nreturn only the name of the function that fails"
+    assert [block.kind for block in blocks_of(text)] == ["prose", "code", "prose"]
+    layout = layout_of(text)
+    segments = [*layout.segments()]
+    segments[0].retain()
+    segments[-1].retain()
+    rng = random.Random(1)
+    for segment in segments:
+        if rng.random() < share:
+            segment.retain()
+    rest = layout.rendered()
+    assert rest.startswith("Look:\n\n")
+    assert rest.endswith("return only the name of the function that fails")
+    ast.parse(rest.removeprefix("Look:").removesuffix("return only the name of the function that fails"))
+
+
+@pytest.mark.parametrize("question", ["What does it do with errors?", "这个函数做什么？", "fix the bug in it please"])
+def test_a_question_behind_code_with_brackets_left_open_is_no_code(question: str) -> None:
+    text = f"import re\n\nPATTERN = re.compile(r'[(]')\nx = (1,\ny = 2\nz = [3,\n\n{question}"
+    assert blocks_of(text)[-1].text == question
 
 
 GO = """package main
