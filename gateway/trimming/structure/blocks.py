@@ -33,7 +33,7 @@ _DIFF_START: Final = re.compile(r"diff --git |@@ -\d|--- (?:a/|\S+\s*$)")
 
 _COMMENTED: Final = re.compile(r"(?:\s*(?:\#|//|/?\*)(?!\#{0,5} \w).*(?:\n|$))+\Z|\s*#!")
 _MIN_SPARE_LINES: Final = 2000
-"""Lines, besides two for each line of the text, that may be read for runs that turn out to be none."""
+"""Lines, besides one for each line of the text, that may be read for runs that turn out to be none."""
 _COMMENT_START: Final = re.compile(r"\s*(?:#|//|/\*|\*/|(?<=\s)\*)|\s*$")
 _STRING_START: Final = re.compile(r"^[rRbBuUfF]?(\"\"\"|''')", re.MULTILINE)
 _CODE_SHARE: Final = 0.6
@@ -212,7 +212,7 @@ def _runs(text: str) -> Iterator[Block]:
         return
     lines = text.splitlines(keepends=True)
     prose: list[str] = []
-    number, num_spare = 0, _MIN_SPARE_LINES + 2 * len(lines)
+    number, num_spare = 0, _MIN_SPARE_LINES + len(lines)
     while number < len(lines):
         kind, end = _run_at(lines, number) if num_spare > 0 else (None, number + 1)
         if kind is None:
