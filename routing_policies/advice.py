@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from routing_policies.check import route_candidates
 from routing_policies.policy.document import Deployment, Policy, Route
@@ -33,10 +33,24 @@ def _of_route(policy: Policy, route: Route, predictors: Predictors) -> Iterator[
     candidates = route_candidates(policy, route)
     pair_predictors = pair_predictors_of(candidates, predictors)
     is_cascade = served_select(route.select, candidates, pair_predictors).policy == "cascade"
+    if route.select.policy == "cascade":
+        yield from _reversed(route, candidates)
     for weak in unknown_candidates(candidates, pair_predictors):
         yield _unknown_pair(route, weak, strongest_of(candidates), is_cascade=is_cascade)
     if route.select.policy == "cascade":
         yield from _untaught(route, pair_predictors)
+
+
+def _reversed(route: Route, candidates: Sequence[Deployment]) -> Iterator[str]:
+    """Yield a warning where a cascade begins with the better one, as where only the other one's quality is stated."""
+    ordered = {one.id: one for one in candidates}
+    first, *others = (ordered[candidate.id] for candidate in route.select.resolved() if candidate.id in ordered)
+    for other in others:
+        if first.quality > other.quality:
+            yield (
+                f"warning: route {route.id}: the cascade begins with {first.id}, whose quality {first.quality:g} is "
+                f"above the {other.quality:g} of {other.id}, so no predictor applies. Unstated quality is 1"
+            )
 
 
 def _unknown_pair(route: Route, weak: Deployment, strong: Deployment, *, is_cascade: bool) -> str:

@@ -32,6 +32,25 @@ _MODEL = (
     "the URL of a server that runs (URL#MODEL where it has several)"
 )
 CHECK_NAMES = ("exact", "contains", "regex", "number")
+_OUTCOMES_EPILOG = """\
+a line of prompts has `prompt`, or `messages` as a chat request has them. `answer` is the right
+answer, or a list of them; a check needs it. `category` names the kind of work, where you know it:
+  {"prompt": "What is 17 * 3?", "answer": 51, "category": "sums"}
+  {"messages": [{"role": "user", "content": "Capital of France?"}], "answer": ["Paris"]}
+
+checks:
+  exact     the whole answer, without regard to case and marks around it
+  contains  the right answer stands in it, as whole words
+  regex     `answer` is a Python pattern that is found in it
+  number    the last number in it, in any notation
+
+example, with two servers and then the training, which needs 200 outcomes:
+  penstock policy outcomes --prompts prompts.jsonl --small http://localhost:8001#little \\
+    --large http://localhost:8002#big --check number --out outcomes.jsonl
+  penstock policy train --data outcomes.jsonl --weak little --strong big --out pair.json
+
+Nothing is sent before you confirm the estimate of the cost. A run that ended goes on with the same
+command; exit code 1 says that some prompts failed, which the same command repeats."""
 _ALSO_SPELLED = {"help": "--help", "version": "--version"}
 
 
@@ -143,15 +162,23 @@ def _add_policy(commands_of: argparse._SubParsersAction[CommandParser]) -> None:
 
 def _add_outcomes(actions: argparse._SubParsersAction[CommandParser]) -> None:
     """Add the command to those of policies."""
-    parser = actions.add_parser("outcomes", help="compare two models on prompts, for policy train and bench routing")
+    parser = actions.add_parser(
+        "outcomes",
+        help="compare two models on prompts, for policy train and bench routing",
+        description="Send prompts to two models, score both answers, and write one line of outcomes for each prompt.",
+        epilog=_OUTCOMES_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     server = "a deployment of the gateway that runs, or the URL of a server (URL#MODEL where it has several)"
-    parser.add_argument("--prompts", type=Path, required=True, metavar="FILE", help="JSON lines: prompt or messages")
+    parser.add_argument("--prompts", type=Path, required=True, metavar="FILE", help="one JSON object a line, as below")
     parser.add_argument("--small", required=True, metavar="MODEL", help=server)
     parser.add_argument("--large", required=True, metavar="MODEL", help="the one it is compared with; the same")
     scorer = parser.add_mutually_exclusive_group(required=True)
-    scorer.add_argument("--check", choices=CHECK_NAMES, help="compare answers with the `answer` of each line")
+    scorer.add_argument("--check", choices=CHECK_NAMES, help="how an answer compares with `answer`, as below")
     scorer.add_argument("--judge", metavar="MODEL", help="a model that compares both answers, in both orders; the same")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="outcomes; an earlier run goes on")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="file of outcomes; an earlier run goes on"
+    )
     parser.add_argument("--max-tokens", type=count, default=512, metavar="N", help="of an answer (default %(default)s)")
     parser.add_argument(
         "--concurrency", type=count, default=4, metavar="N", help="prompts at once (default %(default)s)"
@@ -159,6 +186,7 @@ def _add_outcomes(actions: argparse._SubParsersAction[CommandParser]) -> None:
     parser.add_argument("--limit", type=count, metavar="N", help="compare the first N prompts only")
     parser.add_argument("--key-env", metavar="NAME", help="environment variable with the API key of the servers")
     for role in ("small", "large", "judge"):
+        parser.add_argument(f"--{role}-key-env", metavar="NAME", help=f"the same for the server of --{role} alone")
         parser.add_argument(
             f"--{role}-prices",
             metavar="IN,OUT",

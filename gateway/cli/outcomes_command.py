@@ -6,8 +6,9 @@ import argparse
 import asyncio
 import math
 import os
+import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +23,8 @@ from gateway.cli.outcomes.answer_check import require_answers
 from gateway.cli.outcomes.answer_comparer import AnswerComparer
 from gateway.cli.outcomes.gathering import CostEstimate, Gathered, ModelComparison, estimated, gather_outcomes
 from gateway.cli.outcomes.model_server import ModelServer, Prices
-from gateway.cli.outcomes.prompt_file import OutcomeFile, OutcomesError, read_prompts
+from gateway.cli.outcomes.prompt_file import ComparedPrompt, OutcomeFile, OutcomesError, read_prompts
+from gateway.cli.outcomes.quality_training import MIN_PROMPTS
 from gateway.cli.supervisor.launch import LaunchError
 from gateway.cli.supervisor.model_facts import find_model_facts, is_url
 from gateway.cli.supervisor.probe import base_url_of
@@ -35,54 +37,83 @@ from routing_policies.policy.problems import PolicyError
 TIMEOUT_S: Final = 300.0
 _PROGRESS_STEP: Final = 25
 _MAX_SHOWN: Final = 12
+_MOST_CONTRADICTED: Final = 0.25
+"""Share of contradictory verdicts above which a comparer is not to be relied on."""
 
 
 def policy_outcomes(options: argparse.Namespace) -> int:
     """Compare two models on a file of prompts; 1 when some prompts failed."""
     try:
-        return asyncio.run(_compare(options))
+        return _compare(options)
     except OutcomesError as error:
         raise CommandError(str(error)) from error
 
 
-async def _compare(options: argparse.Namespace) -> int:
+def _compare(options: argparse.Namespace) -> int:
     prompts = read_prompts(options.prompts)[: options.limit]
     if options.check is not None:
         require_answers(options.check, prompts)
     places = model_places(options)
-    async with AsyncExitStack() as stack:
-        limits = httpx.Limits(max_connections=4 * options.concurrency)
-        servers = {
-            role: place.server(
-                await stack.enter_async_context(
-                    httpx.AsyncClient(
-                        headers=_key_headers(options), timeout=TIMEOUT_S, limits=limits, **place.connection
-                    )
-                )
-            )
-            for role, place in places.items()
-        }
-        scorer = options.check or AnswerComparer(servers["judge"])
-        comparison = ModelComparison(
-            small=servers["small"], large=servers["large"], scorer=scorer, max_tokens=options.max_tokens
+    limits = httpx.Limits(max_connections=4 * options.concurrency)
+    clients = {
+        role: httpx.AsyncClient(
+            headers=_key_headers(options, role), timeout=TIMEOUT_S, limits=limits, **place.connection
         )
-        file = OutcomeFile(options.out, (comparison.small.name, comparison.large.name))
-        left = [one for one in prompts if one.key not in file.keys]
-        if left:
-            _confirm(options, estimated(comparison, left), len(left), len(prompts) - len(left))
-        with file:
-            done = await gather_outcomes(
-                comparison, left, file, concurrency=options.concurrency, on_progress=_progress(len(left))
+        for role, place in places.items()
+    }
+    servers = {role: place.server(clients[role]) for role, place in places.items()}
+    comparison = ModelComparison(
+        small=servers["small"],
+        large=servers["large"],
+        scorer=options.check or AnswerComparer(servers["judge"]),
+        max_tokens=options.max_tokens,
+    )
+    file = OutcomeFile(options.out, (comparison.small.name, comparison.large.name))
+    left = [one for one in prompts if one.key not in file.keys]
+    if left:
+        _confirm(options, estimated(comparison, left), len(left), len(prompts) - len(left))
+    with file:
+        done = asyncio.run(_gathered(options, comparison, left, file, [*clients.values()]))
+    return _report(options, comparison, done, len(prompts) - len(left), has_odds=done.has_odds or file.has_odds)
+
+
+async def _gathered(
+    options: argparse.Namespace,
+    comparison: ModelComparison,
+    left: list[ComparedPrompt],
+    file: OutcomeFile,
+    clients: list[httpx.AsyncClient],
+) -> Gathered:
+    async with AsyncExitStack() as stack:
+        for client in clients:
+            await stack.enter_async_context(client)
+        try:
+            return await gather_outcomes(
+                comparison,
+                left,
+                file,
+                concurrency=options.concurrency,
+                on_progress=_progress(len(left)),
+                on_failure=lambda message: print(f"a prompt failed: {message}", file=sys.stderr),
             )
-    return _report(options, comparison, done, len(prompts) - len(left))
+        except (asyncio.CancelledError, OutcomesError):
+            if file.num_bytes:
+                shown = f"{options.out} keeps the outcomes so far; the same command goes on with the rest"
+                print(shown, file=sys.stderr)
+            raise
 
 
-def _key_headers(options: argparse.Namespace) -> dict[str, str]:
-    if options.key_env is None:
+def _key_headers(options: argparse.Namespace, role: str) -> dict[str, str]:
+    flag, name = f"--{role}-key-env", getattr(options, f"{role}_key_env")
+    if name is None:
+        flag, name = "--key-env", options.key_env
+    if name is None:
         return {}
-    key = os.environ.get(options.key_env)
+    key = os.environ.get(name, "")
     if not key:
-        raise UsageError(f"--key-env: the environment has no {options.key_env}")
+        raise UsageError(f"{flag}: the environment has no {name}")
+    if not (key.isascii() and key.isprintable()):
+        raise UsageError(f"{flag}: {name} holds characters that no key has")
     return {"authorization": f"Bearer {key}"}
 
 
@@ -100,7 +131,7 @@ def _confirm(options: argparse.Namespace, estimate: CostEstimate, num_left: int,
     if not sys.stdin.isatty():
         raise UsageError("no terminal to prompt; give --yes to go ahead")
     print("go ahead? [y/N] ", end="", file=sys.stderr, flush=True)
-    if input().strip().lower() not in ("y", "yes"):
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandError("no request was sent")
 
 
@@ -112,32 +143,58 @@ def _progress(num: int) -> Any:
     return show
 
 
-def _report(options: argparse.Namespace, comparison: ModelComparison, done: Gathered, num_before: int) -> int:
+def _report(
+    options: argparse.Namespace, comparison: ModelComparison, done: Gathered, num_before: int, *, has_odds: bool
+) -> int:
     small, large = comparison.small.name, comparison.large.name
+    num = num_before + done.num_done
     if options.json:
         print_json(
             {
                 "file": str(options.out),
                 "weak": small,
                 "strong": large,
-                "num_outcomes": num_before + done.num_done,
+                "num_outcomes": num,
                 "num_failed": done.num_failed,
-                "has_logprobs": done.has_odds,
+                "has_logprobs": has_odds,
             }
         )
     else:
-        print(f"{options.out}: outcomes of {num_before + done.num_done} prompts")
-        print(f"next: penstock policy train --data {options.out} --weak {small} --strong {large} --out pair.json")
-    if done.num_done and not done.has_odds:
-        print(
-            f"warning: {small} states no log probabilities, so these outcomes teach a cascade which prompts to skip "
-            "and nothing about the first tokens of an answer",
-            file=sys.stderr,
-        )
+        print(f"{options.out}: outcomes of {num} prompts")
+        train = ["penstock", "policy", "train", "--data", str(options.out), "--weak", small, "--strong", large]
+        later = f" (it needs {MIN_PROMPTS} outcomes)" if num < MIN_PROMPTS else ""
+        print(f"next: {shlex.join([*train, '--out', 'pair.json'])}{later}")
+    for warning in _warnings(options, comparison, done, has_odds=has_odds or not num):
+        print(f"warning: {warning}", file=sys.stderr)
     if done.num_failed:
-        print(f"{done.num_failed} prompts failed; run it again to retry them: {done.first_failure}", file=sys.stderr)
+        print(f"{done.num_failed} prompts failed, as above; run it again to retry them", file=sys.stderr)
         return 1
     return 0
+
+
+def _warnings(
+    options: argparse.Namespace, comparison: ModelComparison, done: Gathered, *, has_odds: bool
+) -> Iterator[str]:
+    """Yield what makes the outcomes say less than they seem to."""
+    if not has_odds:
+        yield (
+            f"{comparison.small.name} states no log probabilities, so these outcomes teach a cascade which prompts "
+            "to skip and nothing about the first tokens of an answer"
+        )
+    for role, server in (("small", comparison.small), ("large", comparison.large)):
+        if num_empty := done.num_empty.get(role, 0):
+            yield f"{num_empty} of {done.num_done} answers of {server.name} have no text and count as wrong"
+        if num_cut := done.num_cut.get(role, 0):
+            yield (
+                f"{num_cut} of {done.num_done} answers of {server.name} ended at {options.max_tokens} tokens; "
+                "--max-tokens allows more, which a model that thinks first needs"
+            )
+    scorer = comparison.scorer
+    if isinstance(scorer, AnswerComparer) and scorer.num_contradicted > _MOST_CONTRADICTED * scorer.num_compared:
+        yield (
+            f"{scorer.server.name} preferred another answer in the other order for {scorer.num_contradicted} of "
+            f"{scorer.num_compared} pairs, which count as ties; another judge would say more"
+        )
 
 
 class ModelPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,7 +258,8 @@ def _at_url(text: str, prices: Prices | None, transport: httpx.BaseTransport | N
     except httpx.InvalidURL as error:
         raise UsageError(f"{text}: {error}") from error
     except LaunchError as error:
-        raise CommandError(str(error)) from error
+        hint = "" if wanted else f"; {url}#MODEL names a model without the list"
+        raise CommandError(f"{error}{hint}") from error
     return ModelPlace(url=base, name=name, served_as=name, prices=prices)
 
 

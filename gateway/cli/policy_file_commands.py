@@ -109,6 +109,8 @@ def policy_train(options: argparse.Namespace) -> int:
         raise UsageError("--data: needs --weak and --strong, the names that outcomes have in the files")
     if options.from_gateway and options.embed:
         raise UsageError("--embed: is for --data; labels of a gateway have their embeddings already, where it made any")
+    if options.out.is_dir() or not options.out.parent.is_dir():
+        raise UsageError(f"--out: {options.out} is no file in a folder that exists")
     folder = settings(options).process.runtime_dir / "encoder" if options.embed else None
     held: dict[str, Any] = {}
     try:

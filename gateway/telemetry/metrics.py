@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from gateway.access.api_keys import DEV_TENANT
 from gateway.telemetry.families import MetricFamilies
 from gateway.telemetry.instruments import SECONDS_BUCKETS, Counter, Histogram
 from gateway.telemetry.records.record import CacheResult, RequestRecord, Usage
@@ -86,7 +87,7 @@ class GatewayMetrics(MetricFamilies):
 
     def follow(self, policy: Policy, revision: str) -> None:
         """Adopt the tenants, targets, prices and revision of the policy in force."""
-        self.tenants = frozenset(tenant.id for tenant in policy.tenants)
+        self.tenants = frozenset((DEV_TENANT, *(tenant.id for tenant in policy.tenants)))
         self.targets = {lane.id: _targets(lane.slo) for lane in policy.lanes if lane.slo is not None}
         self.worth = worth_of(policy)
         self.policy_info.clear()

@@ -152,6 +152,8 @@ def joined(sets: Sequence[DataSet]) -> DataSet:
 
 def _regression(known: NDArray[np.float32], targets: Floats, queries: NDArray[np.float32]) -> Floats:
     """Return what a logistic regression on the embedding as it is states, with its usual default of C = 1."""
+    if len(set(targets > 0)) < 2:
+        return np.zeros(len(queries))
     found = LogisticRegression(max_iter=300).fit(known, targets > 0)
     return np.asarray(found.decision_function(queries), dtype=np.float64)
 

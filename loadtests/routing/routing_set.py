@@ -64,6 +64,11 @@ def _left_out(data: DataSet, notes: list[str]) -> dict[str, Value]:
     below = {"penstock": 0, "penstock_untold": 0}
     num = 0
     for kind, train, test in categories_left_out(data):
+        if not kind:
+            continue
+        if len(train) < MIN_PROMPTS or not _has_both_outcomes(data.scores.take(train)):
+            notes.append(f"{kind} was not left out, because the other prompts teach too little")
+            continue
         scores, found = data.scores.take(test), needs(data, train, test)
         apgr, low, high = interval_of(scores, found["prompt_length"])
         ours = {router: scores.apgr(found[router]) for router in below}
@@ -77,6 +82,10 @@ def _left_out(data: DataSet, notes: list[str]) -> dict[str, Value]:
     if not num:
         return {}
     return {"kinds_left_out": num, **{f"{router}_kinds_below_length": count for router, count in below.items()}}
+
+
+def _has_both_outcomes(scores: Scores) -> bool:
+    return len(set(scores.large > scores.small)) == 2
 
 
 def _cross_validated(data: DataSet) -> tuple[Rows, Mapping[str, Floats]]:
@@ -113,6 +122,8 @@ def _read(paths: Sequence[Path], names: tuple[str | None, str | None], encoder_f
         scores = Scores(*(np.array([line.outcomes[name] for line in lines]) for name in (weak, strong)))
         if scores.gap <= 0.0:
             raise TrainingError(f"{strong} is no better than {weak} on these prompts, so there is no gap to recover")
+        if not _has_both_outcomes(scores):
+            raise TrainingError(f"{strong} is better than {weak} on every prompt, so there is nothing to choose")
         vectors, _ = embedded(texts_of(lines), encoder_folder)
     except TrainingError as error:
         raise SystemExit(f"--set: {error}") from error

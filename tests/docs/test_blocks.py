@@ -27,7 +27,7 @@ NOT_RUN: Final[Mapping[str, list[str]]] = {
     "docs/deploy.md": ["needs Docker", "needs a Kubernetes cluster"],
     "docs/extending.md": ["one line of a dictionary"],
     "docs/models.md": ["takes minutes", *["needs an adapter of the model"] * 2, "needs a GPU"],
-    "docs/routing.md": ["needs a gateway and prompts"],
+    "docs/routing.md": ["needs a gateway and prompts", "needs the predictor"],
 }
 """Every block with a marker, page by page."""
 

@@ -260,9 +260,11 @@ def test_an_image_at_another_address_is_refused_by_the_gateway(stack: Stack, url
 
 
 def test_a_prompt_no_candidate_can_hold_is_refused(stack: Stack) -> None:
-    reply = send_raw(stack.url, request(chat("word " * 1_000_000)))
+    body = chat("word " * 1_000_000)
+    reply = send_raw(stack.url, request(body, headers={"x-penstock-trim": "off"}))
     assert reply.status == 400
     assert reply.error["code"] == "context_length_exceeded"
+    assert "x-penstock-trimmed" in send_raw(stack.url, request(body)).headers
 
 
 def test_special_tokens_in_user_text_are_text(stack: Stack) -> None:

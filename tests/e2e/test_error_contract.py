@@ -81,7 +81,8 @@ def test_what_the_engine_cannot_do_is_400_with_the_field_and_stated_by_the_engin
 
 @pytest.mark.parametrize("model", ["penstock-small", "auto"])
 def test_a_prompt_too_long_for_every_candidate_is_400(stack: Stack, model: str) -> None:
-    reply = send_raw(stack.url, request(chat("word " * 20_000, model=model)))
+    headers = {"x-penstock-trim": "off"}
+    reply = send_raw(stack.url, request(chat("word " * 20_000, model=model), headers=headers))
     assert_row(reply, 400, REJECTED, "context_length_exceeded")
 
 

@@ -91,7 +91,7 @@ GATEWAY_VALUES: dict[str, set[str]] = {
     "cache": {"hit_exact", "hit_semantic", "miss", "bypass"},
     "result": {"hit_exact", "hit_semantic", "miss", "bypass", *get_args(EmbedResult)},
     "lane": {"", "interactive", "interactive-long", "batch"},
-    "tenant": {"other"},
+    "tenant": {"dev"},
     "place": {"queued", "connecting", "prefill", "decode"},
     "choice": {"small", "large"},
     "policy": {"first_available", "least_in_flight", "cascade"},

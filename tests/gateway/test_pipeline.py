@@ -120,7 +120,7 @@ async def test_metrics_report_what_happened(tmp_path: Path) -> None:
             'penstock_ttft_seconds_count{cache="bypass",deployment="small",prompt_bucket="0-256"} 1.0',
             'penstock_tpot_seconds_count{cache="bypass",deployment="small",prompt_bucket="0-256"} 1.0',
             "penstock_overhead_seconds_count 1.0",
-            'penstock_prompt_tokens_total{tenant="other"} 7.0',
+            'penstock_prompt_tokens_total{tenant="dev"} 7.0',
             'penstock_concurrency_limit{deployment="small"} 8.0',
             'penstock_in_flight{deployment="small"} 0.0',
             'penstock_queue_depth{lane="interactive"} 0.0',

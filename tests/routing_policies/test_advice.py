@@ -42,6 +42,15 @@ def test_either_policy_of_an_unknown_pair_begins_with_the_small_model_and_states
     assert "penstock policy train --data outcomes.jsonl --weak weak --strong strong" in message
 
 
+def test_a_cascade_that_begins_with_the_better_model_is_warned_of() -> None:
+    text = POLICY.format(policy="cascade", expected="a", quality="").replace(
+        "model: strong,", "model: strong, quality: 0.9,"
+    )
+    loaded, document = load_document(text, source="p")
+    (found,) = advice_on(loaded, document, Predictors())
+    assert "begins with a, whose quality 1 is above the 0.9 of b" in found.message
+
+
 def test_a_small_model_whose_api_has_no_log_probabilities_waits_for_outcomes() -> None:
     text = POLICY.format(policy="quality_then_latency", expected="b", quality=", dialect: anthropic")
     loaded, document = load_document(text, source="p")

@@ -16,6 +16,8 @@ from engine.models.config.config import read_json_object
 from engine.models.config.config_reader import ModelConfigError
 from engine.models.config.text_part import text_name
 from engine.models.gguf.blocks import BlockValues
+from engine.models.gguf.folder import is_prepared
+from engine.models.gguf.number_file import mapped_numbers
 from engine.models.gguf.tensors import GgufTensors
 
 _SINGLE_FILE = "model.safetensors"
@@ -190,6 +192,22 @@ class Checkpoint:
         self.require(name, tuple(out.shape))
         del self._remaining[name]
         self._source.read_into(self._saved_names[name], out)
+
+    def mapped(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
+        """Return a matrix in quantized blocks as numbers that are mapped from a file beside the model; take nothing.
+
+        Returns:
+            The numbers, only to be read; None for a folder that may change its weights or cannot be written.
+
+        Raises:
+            CheckpointError: The tensor is missing or misshapen.
+        """
+        self.require(name, shape)
+        if not is_prepared(self._model_dir):
+            return None
+        saved_name = self._saved_names[name]
+        path = self._model_dir / f"{saved_name}.{str(dtype).removeprefix('torch.')}"
+        return mapped_numbers(path, shape, dtype, lambda out: self._source.read_into(saved_name, out))
 
     def has_blocks(self, name: str) -> bool:
         """Return whether a tensor that is not taken yet is a matrix in quantized blocks."""

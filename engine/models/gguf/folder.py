@@ -64,6 +64,11 @@ def prepare_folder(gguf: Path, cache_dir: Path | None = None) -> Path:
     return folder
 
 
+def is_prepared(folder: Path) -> bool:
+    """Return whether a folder was made by `prepare_folder`, so that it never changes its weights."""
+    return (folder / _SOURCE_FILE).is_file()
+
+
 def default_cache_dir() -> Path:
     """Return the folder for model folders in the user's cache."""
     base = os.environ.get("XDG_CACHE_HOME", "")

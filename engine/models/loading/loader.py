@@ -153,9 +153,12 @@ class _Assembler:
             and config.published is not None
             and self._checkpoint.has_blocks(f"{head_name}.weight")
         ):
+            is_table = config.tie_word_embeddings
+            table = self._mapped_table(f"{head_name}.weight") if is_table else None
             codes = self._packed(head_name, config.vocab_size, config.hidden_size, has_bias=False)
             head = self._published([codes], None)
-            table = codes.dequantize().to(self._dtype) if config.tie_word_embeddings else None
+            if is_table and table is None:
+                table = codes.dequantize().to(self._dtype)
         if table is None:
             table = self._table(f"{name}.weight")
         if head is None:
@@ -346,8 +349,19 @@ class _Assembler:
         A table in quantized blocks is dequantized to the model's dtype.
         """
         shape = self._config.vocab_size, self._config.hidden_size
-        is_mapped = self._takes_own_dtype and not self._checkpoint.has_blocks(name)
-        return self._checkpoint.take(name, shape) if is_mapped else self.copy(name, *shape)
+        if not self._takes_own_dtype:
+            return self.copy(name, *shape)
+        if not self._checkpoint.has_blocks(name):
+            return self._checkpoint.take(name, shape)
+        table = self._mapped_table(name)
+        if table is None:
+            return self.copy(name, *shape)
+        self._checkpoint.discard(name)
+        return table
+
+    def _mapped_table(self, name: str) -> torch.Tensor | None:
+        """Return a table in quantized blocks as numbers of the model's dtype in a mapped file; None: none can be."""
+        return self._checkpoint.mapped(name, (self._config.vocab_size, self._config.hidden_size), self._dtype)
 
     def _dtype_of(self, part: torch.Tensor, kind: str) -> torch.dtype:
         """Return the dtype in which a projection's tensors of a kind are read; biases are added in the model's."""

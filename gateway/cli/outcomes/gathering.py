@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -50,6 +51,10 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     first_failure: str | None = None
     has_odds: bool = False
     """True if the small model's server stated log probabilities."""
+    num_empty: dict[str, int] = {}
+    """Number of answers without text, by the role of the model."""
+    num_cut: dict[str, int] = {}
+    """Number of answers that ended at the limit of tokens, by the role of the model."""
 
 
 def estimated(comparison: ModelComparison, prompts: Sequence[ComparedPrompt]) -> CostEstimate:
@@ -83,20 +88,26 @@ async def gather_outcomes(
     *,
     concurrency: int,
     on_progress: Callable[[int], None] = lambda num: None,
+    on_failure: Callable[[str], None] = lambda message: None,
 ) -> Gathered:
-    """Append the outcomes of prompts to an open file as they come.
+    """Append the outcomes of prompts to an open file as they come; `on_failure` gets the first failure.
 
     Raises:
         OutcomesError: Many prompts failed one after the other, or the file cannot be written.
     """
-    run = _Run(comparison, iter(prompts), file, on_progress)
+    run = _Run(comparison, iter(prompts), file, on_progress, on_failure)
     async with asyncio.TaskGroup() as group:
         for _ in range(min(concurrency, len(prompts))):
             group.create_task(run.work())
     if run.fatal is not None:
         raise run.fatal
     return Gathered(
-        num_done=run.num_done, num_failed=run.num_failed, first_failure=run.first_failure, has_odds=run.has_odds
+        num_done=run.num_done,
+        num_failed=run.num_failed,
+        first_failure=run.first_failure,
+        has_odds=run.has_odds,
+        num_empty=dict(run.num_empty),
+        num_cut=dict(run.num_cut),
     )
 
 
@@ -109,14 +120,18 @@ class _Run:
         prompts: Iterator[ComparedPrompt],
         file: OutcomeFile,
         on_progress: Callable[[int], None],
+        on_failure: Callable[[str], None],
     ) -> None:
         self._comparison = comparison
         self._prompts = prompts
         self._file = file
         self._on_progress = on_progress
+        self._on_failure = on_failure
         self.num_done = self.num_failed = self._num_in_a_row = 0
         self.first_failure: str | None = None
         self.has_odds = False
+        self.num_empty: Counter[str] = Counter()
+        self.num_cut: Counter[str] = Counter()
         self.fatal: OutcomesError | None = None
 
     async def work(self) -> None:
@@ -141,7 +156,9 @@ class _Run:
     def _note_failure(self, error: OutcomesError) -> None:
         self.num_failed += 1
         self._num_in_a_row += 1
-        self.first_failure = self.first_failure or str(error)
+        if self.first_failure is None:
+            self.first_failure = str(error)
+            self._on_failure(self.first_failure)
         if self._num_in_a_row >= MAX_FAILURES:
             self.fatal = OutcomesError(f"{MAX_FAILURES} prompts failed one after the other; the last one: {error}")
 
@@ -155,6 +172,9 @@ class _Run:
         else:
             scores = score_of(comparison.scorer, small.text, one), score_of(comparison.scorer, large.text, one)
         self.has_odds = self.has_odds or bool(small.odds)
+        for role, answer in (("small", small), ("large", large)):
+            self.num_empty[role] += not answer.text.strip()
+            self.num_cut[role] += answer.is_cut
         line: dict[str, Any] = {
             "messages": one.conversation,
             "outcomes": {server.name: score for server, score in zip(servers, scores, strict=True)},

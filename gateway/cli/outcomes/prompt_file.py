@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
@@ -10,6 +12,8 @@ from typing import Any, Final
 import msgspec
 
 MAX_FILE_BYTES: Final = 1 << 30
+_LINE_BEGINNING: Final = b'{"messages":['
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 class OutcomesError(ValueError):
@@ -23,7 +27,7 @@ class ComparedPrompt(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[dict[str, Any], ...] = ()
     """Conversation in place of `prompt`."""
     category: str = ""
-    answer: str | tuple[str, ...] = ()
+    answer: str | int | float | tuple[str | int | float, ...] = ()
     """Right answers, for a check."""
 
     @property
@@ -34,7 +38,8 @@ class ComparedPrompt(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def answers(self) -> tuple[str, ...]:
         """Return the right answers."""
-        return (self.answer,) if isinstance(self.answer, str) else self.answer
+        found = self.answer if isinstance(self.answer, tuple) else (self.answer,)
+        return tuple(map(str, found))
 
     @property
     def key(self) -> str:
@@ -44,7 +49,14 @@ class ComparedPrompt(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def num_chars(self) -> int:
         """Return the number of characters of the messages."""
-        return sum(len(text) for one in self.conversation if isinstance(text := one.get("content"), str))
+        return sum(len(text_of_message(one)) for one in self.conversation)
+
+
+def text_of_message(message: dict[str, Any]) -> str:
+    """Return the text of a message, whose content may be a list of parts."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [{"text": content}]
+    return "\n".join(text for part in parts if isinstance(part, dict) and isinstance(text := part.get("text"), str))
 
 
 def key_of_messages(messages: tuple[dict[str, Any], ...]) -> str:
@@ -56,7 +68,7 @@ def read_prompts(path: Path) -> list[ComparedPrompt]:
     """Return the different prompts of a file, in its order. Raises OutcomesError."""
     decoder = msgspec.json.Decoder(ComparedPrompt)
     found: dict[str, ComparedPrompt] = {}
-    for number, line in enumerate(_content(path).splitlines(), 1):
+    for number, line in enumerate(_content(path).removeprefix(_BYTE_ORDER_MARK).splitlines(), 1):
         if not line.strip():
             continue
         try:
@@ -65,6 +77,8 @@ def read_prompts(path: Path) -> list[ComparedPrompt]:
             raise OutcomesError(f"{path}:{number}: {error}") from None
         if not one.prompt and not one.messages:
             raise OutcomesError(f"{path}:{number}: has neither `prompt` nor `messages`")
+        if not any(message.get("role") == "user" for message in one.conversation):
+            raise OutcomesError(f"{path}:{number}: `messages` has no message of the user")
         found.setdefault(one.key, one)
     if not found:
         raise OutcomesError(f'{path}: has no prompts; expected lines such as {{"prompt": "Add 2 and 3."}}')
@@ -74,6 +88,7 @@ def read_prompts(path: Path) -> list[ComparedPrompt]:
 class _Compared(msgspec.Struct, frozen=True):
     outcomes: dict[str, float]
     messages: tuple[dict[str, Any], ...] = ()
+    logprobs: dict[str, Any] = {}
 
 
 class OutcomeFile:
@@ -88,15 +103,21 @@ class OutcomeFile:
         self._path = path
         self.keys: set[str] = set()
         """Keys of the prompts that have outcomes."""
-        self._num_bytes = 0
+        self.has_odds = False
+        """True if some line has log probabilities."""
+        self.num_bytes = self._size = 0  # of whole lines, and of the file when it was read
         if path.exists():
             self._read(names)
 
     def _read(self, names: tuple[str, str]) -> None:
         content = _content(self._path)
-        self._num_bytes = content.rfind(b"\n") + 1  # a run that was killed may have left half a line
+        self._size = len(content)
+        self.num_bytes = content.rfind(b"\n") + 1  # a run that was killed may have left half a line
+        left = content[self.num_bytes :]
+        if left[: len(_LINE_BEGINNING)] != _LINE_BEGINNING[: len(left)]:
+            raise OutcomesError(f"{self._path}: its last line is no line of outcomes; name another file with --out")
         decoder = msgspec.json.Decoder(_Compared)
-        for number, line in enumerate(content[: self._num_bytes].splitlines(), 1):
+        for number, line in enumerate(content[: self.num_bytes].splitlines(), 1):
             try:
                 one = decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -107,16 +128,32 @@ class OutcomeFile:
                 others = " and ".join(sorted(one.outcomes))
                 raise OutcomesError(f"{self._path}:{number}: has outcomes of {others}; name another file with --out")
             self.keys.add(key_of_messages(one.messages))
+            self.has_odds = self.has_odds or bool(one.logprobs)
 
     def __enter__(self) -> OutcomeFile:
-        """Open the file behind its last whole line. Raises OutcomesError."""
+        """Open the file behind its last whole line, for this run alone. Raises OutcomesError."""
         try:
-            self._stream = self._path.open("r+b" if self._path.exists() else "xb")
-            self._stream.truncate(self._num_bytes)
-            self._stream.seek(self._num_bytes)
+            self._stream = self._path.open("r+b" if self._path.exists() else "xb", buffering=0)
         except OSError as error:
-            raise OutcomesError(f"{self._path}: cannot be written ({error.strerror})") from error
+            raise self._unwritable(error) from error
+        try:
+            self._begin()
+        except BaseException:
+            self._stream.close()
+            raise
         return self
+
+    def _begin(self) -> None:
+        try:
+            fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_as_read = os.fstat(self._stream.fileno()).st_size == self._size
+        except BlockingIOError:
+            raise OutcomesError(f"{self._path}: another run writes to it; wait for its end") from None
+        except OSError as error:
+            raise self._unwritable(error) from error
+        if not is_as_read:
+            raise OutcomesError(f"{self._path}: another run wrote to it meanwhile; run this again")
+        self._cut()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -125,16 +162,37 @@ class OutcomeFile:
         self._stream.close()
 
     def add(self, line: dict[str, Any]) -> None:
-        """Append one prompt's outcomes; they are in the file when this returns. Raises OutcomesError."""
+        """Append one prompt's outcomes; they are in the file when this returns.
+
+        Raises:
+            OutcomesError: They are not, and the file ends with the line before.
+        """
+        content = msgspec.json.encode(line) + b"\n"
+        left = memoryview(content)
         try:
-            self._stream.write(msgspec.json.encode(line) + b"\n")
-            self._stream.flush()
+            while left:
+                left = left[self._stream.write(left) :]
         except OSError as error:
-            raise OutcomesError(f"{self._path}: cannot be written ({error.strerror})") from error
+            self._cut()  # half a line would spoil those that follow
+            raise self._unwritable(error) from error
+        self.num_bytes += len(content)
+
+    def _cut(self) -> None:
+        """Cut the file behind its last whole line. Raises OutcomesError."""
+        try:
+            self._stream.truncate(self.num_bytes)
+            self._stream.seek(self.num_bytes)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> OutcomesError:
+        return OutcomesError(f"{self._path}: cannot be written ({error.strerror})")
 
 
 def _content(path: Path) -> bytes:
     try:
+        if path.is_char_device() or path.is_block_device():
+            raise OutcomesError(f"{path}: is a device, not a file")
         if path.stat().st_size > MAX_FILE_BYTES:
             raise OutcomesError(f"{path}: is larger than {MAX_FILE_BYTES >> 20} MiB")
         return path.read_bytes()

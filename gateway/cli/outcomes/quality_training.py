@@ -28,9 +28,26 @@ class TrainingError(ValueError):
     """The data are no use for training; the message has the place and the cause."""
 
 
+class _Part(msgspec.Struct, frozen=True):
+    type: str
+    text: str = ""
+
+
 class _Message(msgspec.Struct, frozen=True):
     role: str
-    content: str | None = ""
+    content: str | tuple[_Part, ...] | None = ""
+
+    @property
+    def text(self) -> str:
+        """Return the text, in the form that the gateway reads."""
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(part.text for part in self.content or () if part.type == "text")
+
+    @property
+    def num_chars(self) -> int:
+        """Return the number of characters that the gateway counts: those of a plain text."""
+        return len(self.content) if isinstance(self.content, str) else 0
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -48,8 +65,8 @@ class Line(msgspec.Struct, frozen=True):
 
     def as_prompt(self) -> Prompt:
         """Return the prompt in the form that the gateway extracts from a request."""
-        prompts = [message.content or "" for message in self.messages if message.role == "user"] or [self.prompt]
-        sizes = [len(message.content or "") for message in self.messages] or [len(self.prompt)]
+        prompts = [message.text for message in self.messages if message.role == "user"] or [self.prompt]
+        sizes = [message.num_chars for message in self.messages] or [len(self.prompt)]
         return Prompt(
             prompts[-1],
             prompts[-2] if len(prompts) > 1 else "",
@@ -58,9 +75,21 @@ class Line(msgspec.Struct, frozen=True):
             bool(self.messages) and self.messages[0].role == "system",
         )
 
+    def check(self) -> None:
+        """Raise ValueError where the line has no prompt, or figures that cannot be."""
+        if not self.prompt and not any(message.role == "user" for message in self.messages):
+            raise ValueError("has neither `prompt` nor a message of the user")
+        for name, score in self.outcomes.items():
+            if not 0.0 <= score <= 1.0:
+                raise ValueError(f"outcomes.{name}: expected a score from 0 to 1, got {score:g}")
+        for name, margins in self.margins.items():
+            if len(margins) != len(self.logprobs.get(name, [])):
+                raise ValueError(f"margins.{name}: expected one for each of its logprobs")
+
     def as_outcome(self, weak: str, strong: str) -> PairOutcome:
         """Return the outcome of a pair of models; both must have a score."""
-        logprobs, margins = self.logprobs.get(weak, []), self.margins.get(weak, [])
+        logprobs = self.logprobs.get(weak, [])
+        margins = self.margins.get(weak) or [0.0] * len(logprobs)
         odds = tuple(TokenOdds(*pair) for pair in zip(logprobs, margins, strict=True))
         scores = self.outcomes[weak], self.outcomes[strong]
         num_tokens = self.tokens.get(weak, len(odds))
@@ -75,12 +104,14 @@ def read_lines(paths: Sequence[Path]) -> Iterator[Line]:
             content = path.read_bytes()
         except OSError as error:
             raise TrainingError(f"{path}: cannot be read: {error}") from None
-        for number, line in enumerate(content.splitlines(), 1):
+        for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").splitlines(), 1):
             if line.strip():
                 try:
-                    yield decoder.decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    found = decoder.decode(line)
+                    found.check()
+                except ValueError as error:
                     raise TrainingError(f"{path}:{number}: {error}") from None
+                yield found
 
 
 def train_from_files(paths: Sequence[Path], weak: str, strong: str, *, encoder_folder: Path | None = None) -> PairModel:

@@ -33,7 +33,7 @@ _VERBS: Final = (
     "сделай|підсумуй|переклади|поясни|опиши|напиши|дай відповідь|перелічи|назви|знайди|порівняй"
 )
 _IMPERATIVE: Final = re.compile(
-    rf"(?:[-*•>\d.)\s]*)(?:(?:now|then|also|finally|first|next|dann|nun|puis|ahora|теперь),? )?(?:{_VERBS})(?!\w)",
+    rf"[-*•>\d.)\s]*+(?:(?:now|then|also|finally|first|next|dann|nun|puis|ahora|теперь),? )?(?:{_VERBS})(?!\w)",
     re.IGNORECASE,
 )
 _POLITE: Final = re.compile(
@@ -58,7 +58,7 @@ _UNMARKED_QUESTION: Final = re.compile(
     r"(?:吗|嗎|呢|ですか|ますか|でしょうか|까|나요|はいつ|은\?|ไหม|หรือไม่)[。.．\s]*$"
 )
 _QUESTION_WORD: Final = re.compile(
-    r"\s*(?:who|whom|whose|what|which|when|where|why|how|wer|was|wann|wo|warum|wieso|wie|welche[rs]?|qui|que"
+    r"\s*+(?:who|whom|whose|what|which|when|where|why|how|wer|was|wann|wo|warum|wieso|wie|welche[rs]?|qui|que"
     r"|quoi|quand|où|pourquoi|comment|quel(?:le)?s?"
     r"|quién|qué|cuándo|dónde|cómo|cuál|quem|quando|onde|chi|cosa|dove|wie|wat|waar|kto|co|kiedy|gdzie|кто|что"
     r"|когда|где|почему|как|какой|сколько)\b[^.!]*$",

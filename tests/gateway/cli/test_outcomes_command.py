@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -16,8 +19,11 @@ from gateway.cli.main import main
 class _Models(BaseHTTPRequestHandler):
     """Server of two models: one echoes short prompts, the other one every prompt."""
 
+    keys: ClassVar[dict[str, str]] = {}
+
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.keys[body["model"]] = self.headers.get("authorization", "")
         text = body["messages"][-1]["content"]
         text = "nothing" if body["model"] == "s" and len(text) > 20 else text
         message = {"role": "assistant", "content": text}
@@ -69,6 +75,46 @@ def test_outcomes_of_two_servers_train_a_predictor(
     train = ["policy", "train", "--data", str(out), "--weak", "s", "--strong", "l", "--out", str(tmp_path / "p.json")]
     assert main(train) == 0
     assert "log probabilities" in capsys.readouterr().out
+
+
+def test_a_finished_file_is_reported_as_it_is(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prompts, out = _prompts(tmp_path / "prompts.jsonl", 1), tmp_path / "out file.jsonl"
+    line = {"messages": [{"role": "user", "content": "Say 0"}], "outcomes": {"s": 1, "l": 1}, "logprobs": {"s": [-1]}}
+    out.write_text(json.dumps(line, separators=(",", ":")) + "\n")
+    command = ["policy", "outcomes", "--prompts", str(prompts), "--small", f"{url}#s", "--large", f"{url}#l"]
+    command += ["--check", "number", "--out", str(out), "--runtime-dir", str(tmp_path)]
+    assert main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["has_logprobs"] is True
+    assert main(command) == 0
+    shown = capsys.readouterr()
+    assert f"train --data '{out}' --weak s" in shown.out
+    assert "it needs 200 outcomes" in shown.out
+    assert shown.err == ""
+
+
+def test_each_server_gets_its_own_key(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts = _prompts(tmp_path / "prompts.jsonl", 1)
+    monkeypatch.setenv("OUR_KEY", "ours")
+    monkeypatch.setenv("THEIR_KEY", "theirs")
+    _Models.keys.clear()
+    command = ["policy", "outcomes", "--prompts", str(prompts), "--small", f"{url}#s", "--large", f"{url}#l"]
+    command += ["--check", "number", "--out", str(tmp_path / "o"), "--runtime-dir", str(tmp_path), "--yes"]
+    assert main([*command, "--key-env", "OUR_KEY", "--large-key-env", "THEIR_KEY"]) == 0
+    assert _Models.keys == {"s": "Bearer ours", "l": "Bearer theirs"}
+
+
+def test_an_interrupted_run_keeps_its_outcomes_and_states_it(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts, out = _prompts(tmp_path / "prompts.jsonl", 60), tmp_path / "out.jsonl"
+    monkeypatch.setattr(
+        "gateway.cli.outcomes_command._progress", lambda _: lambda _: os.kill(os.getpid(), signal.SIGINT)
+    )
+    command = ["policy", "outcomes", "--prompts", str(prompts), "--small", f"{url}#s", "--large", f"{url}#l"]
+    command += ["--check", "number", "--out", str(out), "--yes", "--runtime-dir", str(tmp_path), "--concurrency", "1"]
+    assert main(command) == 130
+    assert "keeps the outcomes so far" in capsys.readouterr().err
+    assert len(out.read_bytes().splitlines()) == 1
 
 
 def test_without_a_terminal_or_yes_nothing_is_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,9 @@ from loadtests.routing.routing_curve import Scores
 from loadtests.routing.routing_set import interval_of, set_results
 
 
-def _file(path: Path, num: int, *, models: Sequence[str] = ("s", "l"), is_better: bool = True) -> Path:
+def _file(
+    path: Path, num: int, *, models: Sequence[str] = ("s", "l"), is_better: bool = True, has_kinds: bool = True
+) -> Path:
     rng = np.random.default_rng(1)
     lines = []
     for number in range(num):
@@ -24,7 +26,8 @@ def _file(path: Path, num: int, *, models: Sequence[str] = ("s", "l"), is_better
         small = float(rng.random() < (0.2 if is_hard else 0.9))
         scores = [small, 1.0 if is_better else 0.0, 0.5]
         outcomes = dict(zip(models, scores, strict=False))
-        lines.append({"prompt": text, "category": "proof" if is_hard else "sum", "outcomes": outcomes})
+        kind = ("proof" if is_hard else "sum") if has_kinds else ""
+        lines.append({"prompt": text, "category": kind, "outcomes": outcomes})
     path.write_text("\n".join(map(json.dumps, lines)))
     return path
 
@@ -40,13 +43,23 @@ def by_length(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("by_length")
 def test_every_router_has_an_interval_and_every_kind_is_left_out_once(tmp_path: Path) -> None:
     notes: list[str] = []
-    found = set_results([_file(tmp_path / "set.jsonl", 300)], (None, None), tmp_path, notes)
+    found = set_results([_file(tmp_path / "set.jsonl", 450)], (None, None), tmp_path, notes)
     for router in ("penstock", "penstock_untold", "prompt_length", "category_table", "knn_20", "logistic_regression"):
         low, value, high = (found[f"{router}_apgr{end}"] for end in ("_low", "", "_high"))
         assert isinstance(low, float) and isinstance(value, float) and isinstance(high, float)  # noqa: PT018
         assert 0.0 < low <= value <= high
     assert float(str(found["penstock_apgr"])) > 0.65
-    assert (found["num_prompts"], found["kinds_left_out"], len(notes)) == (300, 2, 2)
+    assert (found["num_prompts"], found["kinds_left_out"], len(notes)) == (450, 2, 2)
+
+
+@pytest.mark.usefixtures("by_length")
+@pytest.mark.parametrize(("num", "has_kinds"), [(210, False), (220, True)])
+def test_nothing_is_left_out_without_kinds_or_where_too_few_prompts_would_stay(
+    tmp_path: Path, num: int, has_kinds: bool
+) -> None:
+    found = set_results([_file(tmp_path / "set.jsonl", num, has_kinds=has_kinds)], (None, None), tmp_path, [])
+    assert "kinds_left_out" not in found
+    assert float(str(found["penstock_apgr"])) > 0.5
 
 
 def test_the_interval_is_that_of_resampled_prompts() -> None:

@@ -11,7 +11,8 @@ import msgspec
 
 from gateway.cache.audit.answers.plain_text import plain_text
 from gateway.cache.audit.answers.spoken_numbers import are_equal_numbers, is_number, tokens_of
-from gateway.cache.similarity.lexicon import FUNCTION_WORDS, OPPOSITES, words_of
+from gateway.cache.grammar.word_lists import words_of
+from gateway.cache.similarity.lexicon import FUNCTION_WORDS, OPPOSITES
 from gateway.cache.similarity.stems import stem_of
 
 _TURNS: Final = words_of(

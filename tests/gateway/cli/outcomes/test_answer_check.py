@@ -22,6 +22,13 @@ from gateway.cli.outcomes.prompt_file import ComparedPrompt, OutcomesError
         ("number", "12, and not 13", "12", 0.0),
         ("number", "minus: -4", "−4", 1.0),
         ("number", "none", "4", 0.0),
+        ("number", "It costs 1 234,50 €.", "1,234.5", 1.0),
+        ("number", "0.75", "3/4", 1.0),
+        ("contains", "答えは東京です", "東京", 1.0),
+        ("contains", "수도는 서울입니다", "서울", 1.0),
+        ("contains", "about 3.5 or 1,000", "5", 0.0),
+        ("contains", "about 3.5 or 1,000", "1", 0.0),
+        ("contains", "There are 5.", "5", 1.0),
     ],
 )
 def test_a_check_accepts_what_is_right(check: str, answer: str, right: str, score: float) -> None:
@@ -34,7 +41,13 @@ def test_any_of_several_right_answers_will_do() -> None:
 
 @pytest.mark.parametrize(
     ("check", "answer", "message"),
-    [("exact", (), "prompt 1 has no `answer`"), ("number", "many", "is no number"), ("regex", "(", "is no pattern")],
+    [
+        ("exact", (), "prompt 1 has no `answer`"),
+        ("number", "many", "is no number"),
+        ("regex", "(", "is no pattern"),
+        ("contains", "*", "nothing to compare with"),
+        ("exact", "", "nothing to compare with"),
+    ],
 )
 def test_unusable_right_answers_are_reported_before_any_request(
     check: str, answer: str | tuple[str, ...], message: str
@@ -45,3 +58,9 @@ def test_unusable_right_answers_are_reported_before_any_request(
 
 def test_the_flag_has_every_check() -> None:
     assert set(CHECK_NAMES) == CHECKS.keys()
+
+
+def test_a_pattern_that_takes_for_ever_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.cli.outcomes.answer_check.MAX_PATTERN_S", 0.05)
+    with pytest.raises(OutcomesError, match="without nested repeats"):
+        score_of("regex", "a" * 60 + "!", ComparedPrompt(prompt="q", answer="(a+)+$"))

@@ -71,8 +71,10 @@ async def test_a_prompt_that_fails_is_left_for_the_next_run(tmp_path: Path) -> N
         return httpx.Response(400, text="too long") if body["messages"][0]["content"] == "Say 3." else _echo(body)
 
     path = tmp_path / "out.jsonl"
+    shown: list[str] = []
     with OutcomeFile(path, ("s", "l")) as file:
-        done = await gather_outcomes(comparison(small=reply), PROMPTS, file, concurrency=4)
+        done = await gather_outcomes(comparison(small=reply), PROMPTS, file, concurrency=4, on_failure=shown.append)
+    assert shown == [done.first_failure]
     assert (done.num_done, done.num_failed) == (19, 1)
     assert "too long" in str(done.first_failure)
     assert PROMPTS[3].key not in OutcomeFile(path, ("s", "l")).keys
@@ -102,3 +104,11 @@ def test_the_estimate_counts_every_answer_in_full_and_the_third_model_in_both_or
     assert found.num_prompt_tokens["judge"] > 2 * (found.num_prompt_tokens["small"] + 400)
     assert found.costs["small"] == pytest.approx((found.num_prompt_tokens["small"] + 400) / 1e6)
     assert found.costs["large"] is None
+
+
+async def test_answers_without_text_and_cut_answers_are_counted(tmp_path: Path) -> None:
+    choice = {"index": 0, "message": {"content": None, "reasoning_content": "Hm"}, "finish_reason": "length"}
+    compared = comparison(small=lambda _: httpx.Response(200, json={"choices": [choice]}))
+    with OutcomeFile(tmp_path / "out.jsonl", ("s", "l")) as file:
+        done = await gather_outcomes(compared, PROMPTS, file, concurrency=2)
+    assert (done.num_empty, done.num_cut) == ({"small": 20, "large": 0}, {"small": 20, "large": 0})

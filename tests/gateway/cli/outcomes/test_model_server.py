@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.cli.outcomes.model_server import MAX_TRIES, MAX_WAIT_S
+from gateway.cli.outcomes.model_server import MAX_TRIES
 from gateway.cli.outcomes.prompt_file import OutcomesError
 from tests.gateway.cli.outcomes.servers import completion, model_server
 
@@ -52,16 +52,56 @@ async def test_a_busy_server_is_given_the_time_that_it_states() -> None:
 
 
 async def test_patience_has_an_end() -> None:
-    server, waited = model_server(lambda _: httpx.Response(503, headers={"retry-after": "9999"}, text="full"))
+    server, waited = model_server(lambda _: httpx.Response(503, headers={"retry-after": "60"}, text="full"))
     with pytest.raises(OutcomesError, match="s at http://host/v1 answers 503: full"):
         await server.answer(MESSAGES, max_tokens=9)
-    assert waited == [MAX_WAIT_S] * (MAX_TRIES - 1)
+    assert waited == [60.0] * (MAX_TRIES - 1)
+
+
+async def test_a_server_that_wants_hours_is_not_waited_for() -> None:
+    server, waited = model_server(lambda _: httpx.Response(429, headers={"retry-after": "9999"}, text="quota"))
+    with pytest.raises(OutcomesError, match="answers 429: quota"):
+        await server.answer(MESSAGES, max_tokens=9)
+    assert waited == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait_s"),
+    [({"retry-after": "\u00b2"}, 2.0), ({"retry-after": "1.5"}, 1.5), ({"retry-after-ms": "250"}, 0.25)],
+)
+async def test_every_form_of_a_stated_time_is_read(headers: dict[str, str], wait_s: float) -> None:
+    raw = {key: value.encode("latin-1") for key, value in headers.items()}
+    replies = iter([httpx.Response(429, headers=raw), completion("yes")])  # type: ignore[arg-type]
+    server, waited = model_server(lambda _: next(replies))
+    await server.answer(MESSAGES, max_tokens=9)
+    assert waited == [wait_s]
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("<think>12?</think>\n\n13", "13"),
+        ("12?</think>13", "13"),
+        ("<think>Well, 12", ""),
+        (None, ""),
+        ("a < b", "a < b"),
+    ],
+)
+async def test_thoughts_are_no_part_of_an_answer(content: str | None, text: str) -> None:
+    message = {"content": content, "reasoning_content": "Hmm."}
+    choice = {"index": 0, "message": message, "finish_reason": "length"}
+    server, _ = model_server(lambda _: httpx.Response(200, json={"choices": [choice]}))
+    answer = await server.answer(MESSAGES, max_tokens=9)
+    assert (answer.text, answer.is_cut) == (text, True)
 
 
 @pytest.mark.parametrize(
     ("response", "message"),
     [
         (httpx.Response(401, text="no\nkey"), "answers 401: no key"),
+        (httpx.Response(404, text="no"), "answers 404: no .is it the base URL"),
+        (httpx.Response(307, headers={"location": "https://x/"}), "answers 307: https://x/"),
+        (httpx.Response(200, text="[" * 100_000), "no chat completion"),
         (httpx.Response(200, text="<html>"), "no chat completion"),
         (httpx.Response(200, json={"choices": []}), "no chat completion"),
         (httpx.Response(200, json={"choices": [{"message": {"content": [1]}}]}), "content is no text"),
@@ -74,7 +114,15 @@ async def test_other_replies_are_errors_at_once(response: httpx.Response, messag
     assert waited == []
 
 
-@pytest.mark.parametrize(("error", "num_waits"), [(httpx.ConnectError, 0), (httpx.ReadTimeout, MAX_TRIES - 1)])
+@pytest.mark.parametrize(
+    ("error", "num_waits"),
+    [
+        (httpx.ConnectError, 0),
+        (httpx.UnsupportedProtocol, 0),
+        (httpx.ReadTimeout, 1),
+        (httpx.RemoteProtocolError, MAX_TRIES - 1),
+    ],
+)
 async def test_a_silent_server_is_tried_again_and_an_absent_one_is_not(
     error: type[httpx.HTTPError], num_waits: int
 ) -> None:

@@ -31,6 +31,13 @@ def test_training_prints_what_it_learned_as_json_last(tmp_path: Path, capsys: py
         ("nothing", "", "at least 200"),
         ("not JSON", "{", r"data\.jsonl:1: "),
         ("no outcomes", '{"prompt": "a"}', r"data\.jsonl:1: .*outcomes"),
+        ("no prompt", '{"outcomes": {"s": 1, "l": 1}}', r"data\.jsonl:1: has neither `prompt`"),
+        ("a mark of ten", '{"prompt": "a", "outcomes": {"s": 7, "l": 1}}', r"jsonl:1: outcomes\.s: .*0 to 1, got 7"),
+        (
+            "half the margins",
+            '{"prompt": "a", "outcomes": {"s": 1}, "logprobs": {"s": [-1, -2]}, "margins": {"s": [1]}}',
+            r"jsonl:1: margins\.s: expected one for each",
+        ),
         ("others' outcomes", '{"prompt": "a", "outcomes": {"x": 1, "y": 0}}', "outcomes of x, y"),
     ],
 )
@@ -53,9 +60,30 @@ def test_equal_outcomes_and_missing_files_teach_nothing(tmp_path: Path) -> None:
 
 
 def test_the_training_sees_a_conversation_as_the_gateway_does(tmp_path: Path) -> None:
-    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": EASY}]
+    parts = [{"type": "text", "text": "Look."}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}]
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": parts},
+        {"role": "user", "content": EASY},
+    ]
     path = tmp_path / "data.jsonl"
     path.write_text(json.dumps({"messages": messages, "outcomes": {"s": 1, "l": 1}}))
     (line,) = read_lines([path])
     request = ChatRequestParser().parse(json.dumps({"model": "auto", "messages": messages}).encode())
     assert line.as_prompt() == prompt_of(request)
+
+
+def test_log_probabilities_need_no_margins(tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_text('{"prompt": "a", "outcomes": {"s": 1, "l": 1}, "logprobs": {"s": [-0.5]}}')
+    (line,) = read_lines([path])
+    assert [(one.logprob, one.margin) for one in line.as_outcome("s", "l").odds] == [(-0.5, 0.0)]
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["policy", "train", "--data", str(tmp_path / "none"), "--weak", "s", "--strong", "l"]
+    for out in (tmp_path, tmp_path / "no" / "pair.json"):
+        assert main([*command, "--out", str(out)]) == 2
+        assert "no file in a folder that exists" in capsys.readouterr().err
