@@ -34,6 +34,7 @@ from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.sampling import note_verdict
 from gateway.timeline import Clock
 from gateway.trimming.trim_stage import TrimStage
+from gateway.trimming.trimmer import summed_cuts
 
 _NOBODY: Final[frozenset[str]] = frozenset()
 _SHED_ONLY: Final = ("shed",)
@@ -187,7 +188,7 @@ class AdmissionGate:
     ) -> AdmissionDecision:
         ctx.routing_request = degradation.routing_request.with_admission(admission_request)
         ctx.record.degraded = degradation.steps
-        ctx.record.trimmed += degradation.trimmed
+        ctx.record.trimmed = summed_cuts((*ctx.record.trimmed, *degradation.trimmed))
         return AdmissionDecision(degradation.request, admission_request, avoid, stand_in, degradation.answer, seen)
 
     def _refusal(self, ctx: RequestContext, now: float, degradation: DegradationStep, best: CandidateForecast) -> Shed:

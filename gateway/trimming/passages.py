@@ -11,6 +11,7 @@ from gateway.trimming.relevance.question import Question, fields_of, question_of
 from gateway.trimming.relevance.scores import SegmentedText, SegmentScores
 from gateway.trimming.structure.layout import layout_of
 from gateway.trimming.structure.segment import MARK, TextSegment, num_bytes_of
+from gateway.trimming.tools import MAX_CAPPED_BYTES, is_output
 
 MIN_PASSAGE_BYTES: Final = 1200
 """Size below which a text stays whole."""
@@ -40,17 +41,30 @@ class _Text:
 class PassageSelection:
     """Selection over the long texts of a conversation; `conversation` is what remains of it."""
 
-    def __init__(self, conversation: Conversation, budget_bytes: int, *, response_format: object = None) -> None:
+    def __init__(
+        self,
+        conversation: Conversation,
+        budget_bytes: int,
+        *,
+        response_format: object = None,
+        are_outputs_capped: bool = False,
+    ) -> None:
         """Lay out the long texts and score their passages by words.
 
         Args:
             conversation: The messages to shorten.
             budget_bytes: Size that the whole conversation should fit, in bytes of UTF-8.
             response_format: The request's `response_format`; what it needs stays.
+            are_outputs_capped: Whether short outputs of tools stay as they are while there is room.
         """
         self._conversation = conversation
-        self._texts = [*_long_texts(conversation)]
+        self._texts = [*_long_texts(conversation, are_outputs_capped=are_outputs_capped)]
         self._room_bytes = budget_bytes - conversation.num_prompt_bytes + sum(text.num_bytes for text in self._texts)
+        if are_outputs_capped and self._room_bytes < 0:
+            self._texts = [*_long_texts(conversation, are_outputs_capped=False)]
+            self._room_bytes = (
+                budget_bytes - conversation.num_prompt_bytes + sum(text.num_bytes for text in self._texts)
+            )
         self.question = self._pin(response_format)
         self._ages = _ages_of(conversation)
         begin = 0
@@ -177,17 +191,21 @@ def extract(text: str, question: str, budget_bytes: int) -> str:
     return found
 
 
-def cuttable_bytes(message: Message) -> int:
+def cuttable_bytes(message: Message, *, are_outputs_capped: bool = False) -> int:
     """Return the bytes of a message's long texts, which a selection may reduce to a few hundred each."""
-    return sum(num_bytes_of(text) for _, text in _long_message_texts(message)) if message["role"] in _CUT_ROLES else 0
+    if message["role"] not in _CUT_ROLES:
+        return 0
+    least = MAX_CAPPED_BYTES + 1 if are_outputs_capped and is_output(message) else MIN_PASSAGE_BYTES
+    return sum(num_bytes_of(text) for _, text in _long_message_texts(message, least))
 
 
-def _long_texts(conversation: Conversation) -> Iterable[_Text]:
+def _long_texts(conversation: Conversation, *, are_outputs_capped: bool) -> Iterable[_Text]:
     begins = conversation.last_turn_begins()
     for index, message in enumerate(conversation.messages):
         if message["role"] not in _CUT_ROLES or (message["role"] == "assistant" and index >= begins):
             continue
-        for part, text in _long_message_texts(message):
+        is_final = are_outputs_capped and index < begins and is_output(message)
+        for part, text in _long_message_texts(message, MAX_CAPPED_BYTES + 1 if is_final else MIN_PASSAGE_BYTES):
             yield _Text(text, index, part, role=message["role"])
 
 
@@ -202,9 +220,9 @@ def message_texts(message: Message) -> Iterable[tuple[int | None, str]]:
                 yield place, part["text"]
 
 
-def _long_message_texts(message: Message) -> Iterable[tuple[int | None, str]]:
+def _long_message_texts(message: Message, least_bytes: int) -> Iterable[tuple[int | None, str]]:
     for part, text in message_texts(message):
-        if len(text) * 4 >= MIN_PASSAGE_BYTES and num_bytes_of(text) >= MIN_PASSAGE_BYTES:
+        if len(text) * 4 >= least_bytes and num_bytes_of(text) >= least_bytes:
             yield part, text
 
 

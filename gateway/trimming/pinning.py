@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gateway.trimming.relevance.instructions import instructs, is_open_question, is_question
-from gateway.trimming.structure.segment import SegmentGroup, TextSegment
+from gateway.trimming.structure.segment import SegmentGroup, SegmentNode, TextSegment
 from gateway.trimming.structure.sentences import speaker_of
 
 MAX_PARAGRAPH_BYTES: Final = 600
@@ -23,7 +23,13 @@ _JSON_WORD: Final = re.compile(r"\bjson\b|\bschema\b", re.IGNORECASE)
 
 
 def pin_ends(layout: SegmentGroup, max_bytes: int = MAX_PARAGRAPH_BYTES) -> list[list[TextSegment]]:
-    """Retain the first and the last paragraph of a text, and return the segments of each."""
+    """Retain the first and the last paragraph of a text, and return the segments of each.
+
+    Short code, and a short table or document, at the beginning or the end is retained too.
+    """
+    for children in (layout.children, layout.children[::-1]):
+        for segment in _short_structure(children, max_bytes):
+            segment.retain()
     first = _first([*_leading_prose(layout.children)], max_bytes)
     last = _last([*_leading_prose(layout.children[::-1], is_reversed=True)][::-1], max_bytes)
     for segment in (*first, *last):
@@ -112,6 +118,20 @@ def _leading_prose(children: Sequence[object], *, is_reversed: bool = False) -> 
             yield from segments[::-1] if is_reversed else segments
         else:
             return
+
+
+def _short_structure(children: Sequence[SegmentNode], max_bytes: int) -> list[TextSegment]:
+    """Return the segments of what stands first, where that is no prose and short; none otherwise."""
+    node = next((child for child in children if isinstance(child, SegmentGroup) or child.text.strip()), None)
+    if not isinstance(node, SegmentGroup) or (type(node) is SegmentGroup and not node.closing):
+        return []
+    segments, size = list[TextSegment](), node.num_frame_bytes
+    for segment in node.segments():
+        segments.append(segment)
+        size += segment.num_bytes
+        if size > max_bytes:
+            return []
+    return segments
 
 
 def _first(segments: Sequence[TextSegment], max_bytes: int) -> list[TextSegment]:

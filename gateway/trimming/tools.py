@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Final
 
-from gateway.trimming.conversation import Conversation, edited
+from gateway.trimming.conversation import Conversation, Message, edited
 from gateway.trimming.structure.layout import layout_of
 from gateway.trimming.structure.segment import TextSegment, num_bytes_of
 
 CAP_BYTES: Final = 2048
 """Bytes that one old tool output keeps, besides the marks of gaps."""
-_SLACK_BYTES: Final = 64
+MAX_CAPPED_BYTES: Final = CAP_BYTES + 64
+"""Size up to which an output is not cut."""
 _HEAD_SHARE: Final = 0.75
 _OUTPUTS: Final = frozenset({"tool", "function"})
 
 
-def cap_tool_outputs(conversation: Conversation) -> Conversation:
-    """Reduce old tool outputs to their beginning and end; those of the last turn stay whole."""
+def cap_tool_outputs(conversation: Conversation, spared: Set[int] = frozenset()) -> Conversation:
+    """Reduce old tool outputs to their beginning and end; those of the last turn, and those spared, stay whole."""
     messages = list(conversation.messages)
     for index in conversation.old_messages():
-        if messages[index]["role"] in _OUTPUTS:
+        if is_output(messages[index]) and index not in spared:
             messages[index] = edited(messages[index], cap_text)
     return Conversation(messages)
+
+
+def is_output(message: Message) -> bool:
+    """Return whether the message holds a tool's output."""
+    return message["role"] in _OUTPUTS
 
 
 def cap_text(text: str) -> str:
@@ -29,7 +36,7 @@ def cap_text(text: str) -> str:
 
     A text that exceeds the cap by little comes back unchanged, and so does one whose beginning cannot be divided.
     """
-    if len(text) <= CAP_BYTES // 4 or num_bytes_of(text) <= CAP_BYTES + _SLACK_BYTES:  # a character has at most four
+    if len(text) <= CAP_BYTES // 4 or num_bytes_of(text) <= MAX_CAPPED_BYTES:  # a character has at most four
         return text
     layout = layout_of(text)
     segments = [*layout.segments()]

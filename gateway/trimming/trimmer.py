@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Final, Protocol
 
 import msgspec
@@ -12,8 +12,8 @@ from gateway.trimming.conversation import Conversation
 from gateway.trimming.dedupe import dedupe
 from gateway.trimming.minify import minify
 from gateway.trimming.passages import PassageSelection
-from gateway.trimming.tools import cap_tool_outputs
-from gateway.trimming.turn_window import TurnWindow
+from gateway.trimming.tools import cap_tool_outputs, is_output
+from gateway.trimming.turn_window import TurnWindow, whole_outputs
 from routing_policies.policy.document import Trim, TrimStrategy
 
 DEFAULT_BYTES_PER_TOKEN: Final = 4.0
@@ -45,6 +45,14 @@ class Trimmed(msgspec.Struct, frozen=True):
     def cut_tokens(self, bytes_per_token: float) -> tuple[tuple[str, int], ...]:
         """Return the tokens cut by each strategy; at least one, where anything was cut."""
         return tuple((strategy, max(1, int(cut / bytes_per_token))) for strategy, cut in self.cut_bytes)
+
+
+def summed_cuts(cuts: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    """Return the tokens cut by each strategy, once for each; an overloaded lane may repeat those of the route."""
+    sums: dict[str, int] = {}
+    for strategy, tokens in cuts:
+        sums[strategy] = sums.get(strategy, 0) + tokens
+    return tuple(sums.items())
 
 
 class Trimmer(Protocol):
@@ -149,22 +157,32 @@ def _begun(request: ChatRequest, strategies: tuple[TrimStrategy, ...], budget_by
     if budget_bytes is not None and conversation.num_prompt_bytes <= budget_bytes:
         return TrimInWork(request, conversation, cuts, None)
     # Capping precedes deduplication: no text may refer to the cut middle of an output.
+    has_passages = budget_bytes is not None and "extract_passages" in strategies
     if "cap_tool_outputs" in strategies:
-        take("cap_tool_outputs", cap_tool_outputs(conversation))
+        take("cap_tool_outputs", cap_tool_outputs(conversation, _spared(conversation, has_passages=has_passages)))
     repeating = conversation
     if "dedupe" in strategies:
         take("dedupe", dedupe(conversation))
     if budget_bytes is None:
         return TrimInWork(request, conversation, cuts, None)
-    has_passages = "extract_passages" in strategies
+    is_capped = {"cap_tool_outputs", "drop_old_turns"} <= {*strategies}
     if "drop_old_turns" in strategies:
-        window = TurnWindow(budget_bytes, has_passages=has_passages)
+        window = TurnWindow(budget_bytes, has_passages=has_passages, are_outputs_capped=is_capped)
         is_deduped = "dedupe" in strategies
         shorter = window.recent_of_repeating(conversation, repeating) if is_deduped else window.recent(conversation)
         take("drop_old_turns", shorter)
     is_over = has_passages and conversation.num_prompt_bytes > budget_bytes
-    selection = PassageSelection(conversation, budget_bytes, response_format=_format_of(request)) if is_over else None
+    if not is_over:
+        return TrimInWork(request, conversation, cuts, None)
+    wanted = _format_of(request)
+    selection = PassageSelection(conversation, budget_bytes, response_format=wanted, are_outputs_capped=is_capped)
     return TrimInWork(request, conversation, cuts, selection)
+
+
+def _spared(conversation: Conversation, *, has_passages: bool) -> Set[int]:
+    """Return the messages whose outputs no cap cuts, because their passages are selected by the question."""
+    is_needed = has_passages and any(is_output(message) for message in conversation.messages)
+    return whole_outputs(conversation) if is_needed else frozenset()
 
 
 def _format_of(request: ChatRequest) -> object:

@@ -12,6 +12,7 @@ from gateway.trimming.relevance.bm25 import SegmentIndex
 from gateway.trimming.relevance.question import question_of
 from gateway.trimming.relevance.words import Words
 from gateway.trimming.structure.sentences import sentences_of
+from gateway.trimming.tools import is_output
 from gateway.trimming.turns import from_turn, recent_turns
 
 LONG_TEXT_BYTES: Final = 400
@@ -34,9 +35,10 @@ _MAX_TURN_CHARS: Final = 64 * 1024
 class TurnWindow:
     """Choice of turns for a budget; passages of long texts are selected afterwards where `has_passages` is set."""
 
-    def __init__(self, budget_bytes: int, *, has_passages: bool) -> None:
+    def __init__(self, budget_bytes: int, *, has_passages: bool, are_outputs_capped: bool = False) -> None:
         self._budget_bytes = budget_bytes
         self._has_passages = has_passages
+        self._are_outputs_capped = are_outputs_capped
 
     def recent(self, conversation: Conversation) -> Conversation:
         """Return the conversation without the turns that do not fit."""
@@ -76,7 +78,7 @@ class TurnWindow:
         size = size_of(message)
         if not self._has_passages:
             return size
-        long_bytes = cuttable_bytes(message)
+        long_bytes = cuttable_bytes(message, are_outputs_capped=self._are_outputs_capped)
         return size - long_bytes + min(long_bytes, LONG_TEXT_BYTES) if long_bytes else size
 
     def _size(self, conversation: Conversation) -> int:
@@ -110,14 +112,13 @@ class TurnWindow:
     def _recalled(self, conversation: Conversation, retained: Sequence[int]) -> Set[int]:
         """Return the dropped turns that the question refers to, by their first message, while they fit."""
         messages, stays = conversation.messages, frozenset(retained)
-        turns = conversation.turns()[1:]
         users = [index for index in range(len(messages)) if messages[index]["role"] == "user"]
         if not users or len(stays) == len(messages):
             return frozenset()
-        question = "\n".join(text for _, text in message_texts(messages[users[-1]]))
+        old = [turn for turn in conversation.turns()[1:] if turn.start != users[-1]]
         room = self._room_bytes(conversation) * CHAT_SHARE
         found: set[int] = set()
-        for turn in _referred_to([turn for turn in turns if turn.start != users[-1]], conversation, question):
+        for turn in _referred_to(old, conversation, _last_question(conversation)):
             if turn.start in stays or len(found) >= _MAX_RECALLED:
                 continue
             room -= sum(self._size_of(messages[index]) + MARKUP_BYTES for index in turn)
@@ -136,6 +137,25 @@ class TurnWindow:
             else:
                 first = middle + 1
         return dedupe(repeating.only(from_turn(repeating, turns[first])))
+
+
+def whole_outputs(conversation: Conversation) -> Set[int]:
+    """Return the outputs of tools that a selection should see whole: those of the turn before, and of the question.
+
+    An earlier output that the question refers to is recalled as a turn is.
+    """
+    begins = max((turn.start for turn in conversation.turns()[-2:-1]), default=0)
+    messages = conversation.messages
+    outputs = [index for index in conversation.old_messages() if cuttable_bytes(messages[index])]
+    old = [range(index, index + 1) for index in outputs if index < begins and is_output(messages[index])]
+    recalled = _referred_to(old, conversation, _last_question(conversation))[:_MAX_RECALLED]
+    return {*range(begins, len(messages)), *(index for message in recalled for index in message)}
+
+
+def _last_question(conversation: Conversation) -> str:
+    """Return the text of the last user message; empty without one."""
+    users = [message for message in conversation.messages if message["role"] == "user"]
+    return "\n".join(text for _, text in message_texts(users[-1])) if users else ""
 
 
 def _has_document(conversation: Conversation, turn: range) -> bool:

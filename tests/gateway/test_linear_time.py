@@ -72,6 +72,10 @@ FILLS: Final[dict[str, Fill]] = {
     "falling marks": lambda size: "a" + "\u0301" * (size // 4) + "\u0323" * (size // 4),
     "wide letters": lambda size: "\u3042" * (size // 3),
     "apostrophes": lambda size: "a" + "'" * size,
+    "open strings": lambda size: '"""\n' * (size // 4),
+    "nearly JSON lines": lambda size: '{"a":1}\n' * (size // 8) + '{"a":x}\n',
+    "a wide table": lambda size: "|a" * (size // 4) + "|\n" + "|x|y|\n" * (size // 12),
+    "one long name": lambda size: json.dumps({"k" * (size // 2): [["bcd " * 60]] * (size // 512)}),
     "options": lambda size: "\nA) " * (size // 4),
 }
 

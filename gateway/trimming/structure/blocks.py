@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
+from gateway.trimming.structure.code_lines import code_end
+
 BlockKind = Literal["prose", "fence", "code", "json", "table", "json_lines", "diff"]
 
 MIN_JSON_CHARS: Final = 64
@@ -14,9 +16,12 @@ MIN_JSON_CHARS: Final = 64
 MAX_FAILED_PARSES: Final = 8
 """Texts that look like JSON and are none, after which no further one is parsed; each may cost the rest of the text."""
 
-# CommonMark's fences: possibly indented, closed by at least as many marks, or by the end of the text.
+MAX_OPEN_FENCES: Final = 4
+"""Fences without an end, after which no further one is read; each may cost the rest of the text."""
+
+# CommonMark's fences: possibly indented, closed by at least as many marks. One without an end opens no block.
 _FENCED: Final = re.compile(
-    r"^[ \t]*(?P<fence>`{3,}(?=[^`\n]*$)|~{3,})[^\n]*(?:$.*?^[ \t]*(?P=fence)[`~]*[ \t\r]*$|.*\Z)",
+    r"^[ \t]*(?P<fence>`{3,}(?=[^`\n]*$)|~{3,})[^\n]*(?:$.*?^[ \t]*(?P=fence)[`~]*[ \t\r]*$|(?P<open>).*\Z)",
     re.MULTILINE | re.DOTALL,
 )
 _JSON_START: Final = re.compile(r"(?:^|(?<=[:：] ))(?=\{\s*[\"}]|\[\s*[\[{\"\d\]tfn-])", re.MULTILINE)
@@ -26,33 +31,13 @@ _DIFF_LINE: Final = re.compile(
 )
 _DIFF_START: Final = re.compile(r"diff --git |@@ -\d|--- (?:a/|\S+\s*$)")
 
-_KEYWORD_LINE: Final = re.compile(
-    r"(?:(?:async )?def \w+\s*\(.*|class \w+(?:\(.*|[^.!?]*[:{])\s*$|(?:if|elif|else|for|while|try|except"
-    r"|finally|with)\b.*:\s*(?:#.*)?$"
-    r"|(?:from [\w.]+ )?import [\w.*{(\"'][^.!?]*$|import [\w.]+(?:\.[\w*]+)*;?$|package [\w.]+;?$"
-    r"|@\w[\w.]*(?:\(.*)?$"
-    r"|(?:func|function|fn|pub fn|export|const|let|var|type|struct|enum|interface|impl|public|private|protected"
-    r"|static)\b.*[({=,;]\s*(?://.*)?$"
-    r"|(?:const|let|var|val|type) [\w{\[].*=.*|[\"']use strict|(?:return|raise|throw|yield|await|break|continue"
-    r"|pass|del|assert|global)\b[^.!?]*$|#include\b.*|#!.*)"
-)
-_ENDED_LINE: Final = re.compile(r".*(?:[;{}\\]|\)\s*=>|\}\)|\],?|\},|=> ?[\[({]|[(\[])\s*(?://.*|#.*)?$")
-_ASSIGNED: Final = re.compile(
-    r"[A-Za-z_$][\w.$\[\]\"', *]{0,60}(?::\s?[\w.\[\], |]{1,60})?\s(?::=|[-+*/|&%]?=)\s\S"
-    r"|[A-Za-z_$][\w.$]*(?:\([^)]*\)[;,]?\s*$|=[\w\[({\"'])"
-)
-_WEAK_LINE: Final = re.compile(r"\s|#|//|/\*|\*|[)\]}]|\"\"\"|'''")
-_TRIPLE: Final = re.compile(r'[rRbBuUfF]?(?P<quote>"""|\'\'\')')
 _COMMENTED: Final = re.compile(r"(?:\s*(?:\#|//|/?\*)(?!\#{0,5} \w).*(?:\n|$))+\Z|\s*#!")
-_STRING: Final = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|(?://|# ).*")
-_IMPORT_LINE: Final = re.compile(r"from [\w.]+ import [\w., *()]+$|import [\w.]+(?: as \w+)?;?$")
-_SPOKEN: Final = re.compile(r"(?:\b[^\W\d_]+,? ){6}")
-"""Plain words in a row, as sentences have them and code does not."""
-_SPOKEN_CHARS: Final = 30
-_QUOTED_TRIPLE: Final = re.compile("\"'''\"|'\"\"\"'")
-_MIN_CODE_LINES: Final = 3
-_MAX_COMMENT_LINES: Final = 60
-_MAX_BLANK_LINES: Final = 3
+_MIN_SPARE_LINES: Final = 2000
+"""Lines, besides one for each line of the text, that may be read for runs that turn out to be none."""
+_COMMENT_START: Final = re.compile(r"\s*(?:#|//|/\*|\*/|(?<=\s)\*)|\s*$")
+_STRING_START: Final = re.compile(r"^[rRbBuUfF]?(\"\"\"|''')", re.MULTILINE)
+_CODE_SHARE: Final = 0.6
+"""Share of the text from the first to the last code from which all of it counts as code."""
 _CELLS: Final = re.compile(r"\t|\|")
 _MIN_ROWS: Final = 3
 _MIN_COMMAS: Final = 2
@@ -74,17 +59,28 @@ def blocks_of(text: str) -> list[Block]:
         pieces = [Block("prose", text[:begin]), Block("json", stripped), Block("prose", text[begin + len(stripped) :])]
         return [block for block in pieces if block.text]
     blocks, end = list[Block](), 0
-    if "```" in text or "~~~" in text:
-        for fence in _FENCED.finditer(text):
-            if _is_quoted(text, end, fence.start()):
-                continue
-            blocks += _unfenced(text[end : fence.start()])
-            stop = fence.end()
-            while stop < len(text) and text[stop] == "\n":
-                stop += 1
-            blocks.append(Block("fence", text[fence.start() : stop]))
-            end = stop
+    for fence in _fences(text) if "```" in text or "~~~" in text else ():
+        if _is_quoted(text, end, fence.start()):
+            continue
+        blocks += _unfenced(text[end : fence.start()])
+        stop = fence.end()
+        while stop < len(text) and text[stop] == "\n":
+            stop += 1
+        blocks.append(Block("fence", text[fence.start() : stop]))
+        end = stop
     return [*blocks, *_unfenced(text[end:])]
+
+
+def _fences(text: str) -> Iterator[re.Match[str]]:
+    """Yield the fences that have an end; what stands behind one without is read like any text."""
+    start = num_open = 0
+    while num_open < MAX_OPEN_FENCES and (fence := _FENCED.search(text, start)):
+        if fence.group("open") is None:
+            yield fence
+            start = fence.end()
+        else:
+            num_open += 1
+            start = _next_line(text, fence.start())
 
 
 def has_structure(text: str) -> bool:
@@ -140,7 +136,45 @@ def _unfenced(text: str) -> Iterator[Block]:
 
 
 def _bridged(blocks: Sequence[Block]) -> Iterator[Block]:
-    """Yield the blocks with prose that stands within code counted as code: comments, and strings of several lines."""
+    """Yield the blocks with prose that stands within code counted as code: comments, and strings of several lines.
+
+    Where most of the text from the first to the last code is code, all of it is.
+    """
+    codes = [place for place, block in enumerate(blocks) if block.kind == "code"]
+    if not codes:
+        yield from blocks
+        return
+    first, last = codes[0], codes[-1] + 1
+    body = "".join(block.text for block in blocks[first:last])
+    if sum(len(blocks[place].text) for place in codes) < _CODE_SHARE * len(body):
+        yield from _joined(blocks)
+        return
+    before = "".join(block.text for block in blocks[:first])
+    lead = _lead_start(before, body)
+    end = 0
+    for block in blocks[:first]:
+        if lead > end:
+            yield Block(block.kind, block.text[: lead - end])
+        end += len(block.text)
+    yield Block("code", before[lead:] + body)
+    yield from blocks[last:]
+
+
+def _lead_start(text: str, code: str) -> int:
+    """Return where the comments or the string begin with which prose before code ends; its length where none does."""
+    string = _STRING_START.search(text)
+    if string is not None:
+        mark = string.group(1)
+        if (text.count(mark, string.start()) + code.count(mark)) % 2 == 0:
+            return string.start()
+    start, lines = len(text), text.splitlines(keepends=True)
+    while lines and _COMMENT_START.match(lines[-1]):
+        start -= len(lines.pop())
+    return start + len(text[start:]) - len(text[start:].lstrip("\r\n"))
+
+
+def _joined(blocks: Sequence[Block]) -> Iterator[Block]:
+    """Yield the blocks with short prose between code, and comments before code, counted as code."""
     pending: list[Block] = []
     for block in blocks:
         pending.append(block)
@@ -178,10 +212,11 @@ def _runs(text: str) -> Iterator[Block]:
         return
     lines = text.splitlines(keepends=True)
     prose: list[str] = []
-    number = 0
+    number, num_spare = 0, _MIN_SPARE_LINES + len(lines)
     while number < len(lines):
-        kind, end = _run_at(lines, number)
+        kind, end = _run_at(lines, number) if num_spare > 0 else (None, number + 1)
         if kind is None:
+            num_spare -= end - number - 1
             prose.append(lines[number])
             number += 1
             continue
@@ -195,23 +230,28 @@ def _runs(text: str) -> Iterator[Block]:
 
 
 def _run_at(lines: Sequence[str], start: int) -> tuple[BlockKind | None, int]:
-    """Return the kind of the run that begins at a line, and the number of the line behind it."""
+    """Return the kind of the run that begins at a line, and the number of the line behind it.
+
+    Where there is none, the number is that of the line behind those that were read for nothing.
+    """
     line = lines[start]
+    most = start + 1
     if line.isspace():
-        return None, start + 1
+        return None, most
     if _DIFF_START.match(line):
         end = _while(lines, start, _is_diff_line)
         if any(row.startswith("@@ -") for row in lines[start:end]):
             return "diff", end
+        most = max(most, end)
     if line[0] in "{[" and _JSON_LINE.match(line):
         end = _while(lines, start, lambda row: bool(_JSON_LINE.match(row)))
         if end - start > 1 and all(map(is_json, lines[start:end])):
             return "json_lines", end
+        most = max(most, end)
     if (end := _table_end(lines, start)) > start:
         return "table", end
-    if (end := _code_end(lines, start)) > start:
-        return "code", end
-    return None, start + 1
+    is_code, end = code_end(lines, start)
+    return ("code", end) if is_code else (None, max(most, end))
 
 
 def _is_diff_line(line: str) -> bool:
@@ -244,70 +284,3 @@ def _is_row(line: str, separator: str, count: int) -> bool:
     if separator == ",":
         return stripped.count(",") == count and stripped[-1:] not in ".;{(["
     return bool(stripped) and stripped.count(separator) >= (count if separator == "\t" else 2)
-
-
-def _code_end(lines: Sequence[str], start: int) -> int:
-    """Return the end of the code that begins at a line; the start where there is none."""
-    if not (_is_strong(lines[start]) or _TRIPLE.match(lines[start]) or _opens_comment(lines, start)):
-        return start
-    end, num_strong, num_flush, num_blank, depth = start, 0, 0, 0, 0
-    number = start
-    quote = ""
-    while number < len(lines):
-        line = lines[number]
-        if quote:
-            if quote in line:
-                quote = ""
-            number += 1
-            end = number
-            continue
-        if line.isspace():
-            num_blank += 1
-            if num_blank > _MAX_BLANK_LINES and depth <= 0:
-                break
-            number += 1
-            continue
-        is_strong = _is_strong(line)
-        if not (is_strong or depth > 0 or _WEAK_LINE.match(line) or _TRIPLE.match(line)):
-            break
-        if not is_strong and num_blank and line[0] in "#*" and not _leads_to_code(lines, number):
-            break
-        num_strong += is_strong
-        num_flush += not line[0].isspace()
-        num_blank = 0
-        depth = max(0, depth + _balance(line))
-        marks = _TRIPLE.findall(_QUOTED_TRIPLE.sub("", line))
-        quote = marks[-1] if len(marks) % 2 else ""
-        number += 1
-        end = number
-    if quote or num_strong < _MIN_CODE_LINES or 2 * num_strong < num_flush:
-        return start
-    while end < len(lines) and lines[end].isspace():
-        end += 1
-    return end
-
-
-def _is_strong(line: str) -> bool:
-    stripped = line.strip()
-    if _IMPORT_LINE.match(stripped):
-        return True
-    if len(stripped) > _SPOKEN_CHARS and not line[0].isspace() and _SPOKEN.search(_STRING.sub("", stripped)):
-        return False
-    return bool(_KEYWORD_LINE.match(stripped) or _ENDED_LINE.match(stripped) or _ASSIGNED.match(stripped))
-
-
-def _opens_comment(lines: Sequence[str], start: int) -> bool:
-    return lines[start].startswith(("# ", "//", "/*")) and _leads_to_code(lines, start)
-
-
-def _leads_to_code(lines: Sequence[str], start: int) -> bool:
-    """Return whether a comment is followed by code; a Markdown heading is followed by prose."""
-    number, last = start, min(len(lines), start + _MAX_COMMENT_LINES)
-    while number < last and (lines[number].isspace() or lines[number].startswith(("#", "//", "/*", "*", " *"))):
-        number += 1
-    return number < last and (_is_strong(lines[number]) or _TRIPLE.match(lines[number]) is not None)
-
-
-def _balance(line: str) -> int:
-    opened = line.count("{") + line.count("(") + line.count("[")
-    return opened - line.count("}") - line.count(")") - line.count("]")

@@ -12,14 +12,15 @@ from gateway.trimming.structure.sentences import sentences_of
 
 WHOLE_BYTES: Final = 240
 """Size up to which a container is not divided."""
-MAX_DEPTH: Final = 12
+MAX_DEPTH: Final = 40
 """Depth to which containers are divided; what is nested deeper goes whole."""
 LONG_STRING_CHARS: Final = 1200
 """Length from which a string is divided into sentences."""
 
 _TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|[\[\]{},:]|[^\s\[\]{},:"]++', re.DOTALL)
 _OPENING: Final = {"[": "]", "{": "}"}
-_MARK_BYTES: Final = 24
+_STRING_MARK: Final = "[…] "
+_MARK_BYTES: Final = 28
 
 
 class JsonGroup(SegmentGroup):
@@ -33,13 +34,14 @@ class JsonGroup(SegmentGroup):
         super().__init__(children, opening, closing)
         self.kind = kind
 
-    @property
-    def mark_bytes(self) -> int:
-        """Bytes of one mark of a gap."""
+    def mark_bytes(self, last: SegmentNode) -> int:
+        """Return the most bytes of one mark, the comma behind it included."""
         return _MARK_BYTES
 
     def gap_change(self, child: SegmentNode) -> int:
-        """Return the bytes by which marks and commas grow when the dropped child is retained."""
+        """Return the most bytes by which marks and commas grow when the dropped child is retained."""
+        if self.kind == "object":  # one mark counts all that is left out
+            return 1 if self.is_retained or len(self.children) == 1 else 1 + _MARK_BYTES
         return super().gap_change(child) + 1
 
     def rendered(self) -> str:
@@ -68,9 +70,13 @@ class StringGroup(SegmentGroup):
 
     __slots__ = ()
 
+    def mark_bytes(self, last: SegmentNode) -> int:
+        """Return the bytes of the mark of a gap."""
+        return len(_STRING_MARK.encode())
+
     def mark(self, dropped: Sequence[SegmentNode]) -> str:
         """Return the mark of a gap, which needs no escape."""
-        return "[…] "
+        return _STRING_MARK
 
 
 def json_group(text: str) -> JsonGroup | None:

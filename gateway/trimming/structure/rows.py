@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gateway.trimming.structure.segment import MARK, LineGroup, SegmentGroup, SegmentNode, TextSegment
+from gateway.trimming.structure.segment import MARK, LineGroup, SegmentGroup, SegmentNode, TextSegment, num_bytes_of
 
 _RULE: Final = re.compile(r"\s*\|?\s*:?-{2,}:?\s*(?:\|\s*:?-{2,}:?\s*)*\|?\s*$")
 _HUNK: Final = re.compile(r"@@ .*? @@")
@@ -71,6 +71,17 @@ class HunkGroup(SegmentGroup):
     """Hunks of one file of a diff; a gap before a hunk is marked behind its line numbers, where text is free."""
 
     __slots__ = ()
+
+    def gap_change(self, child: SegmentNode) -> int:
+        """Return the bytes by which marks grow; only a hunk behind a gap carries one."""
+        children, place = self.children, child.place
+        is_behind_gap = place > 0 and not children[place - 1].is_retained
+        closes = place + 1 < len(children) and children[place + 1].is_retained
+        return self.mark_bytes(child) * (is_behind_gap - closes)
+
+    def mark_bytes(self, last: SegmentNode) -> int:
+        """Return the bytes of a mark, with the space before it."""
+        return num_bytes_of(f" {MARK}")
 
     def rendered(self) -> str:
         """Return the file's header and its retained hunks."""

@@ -7,7 +7,9 @@ from typing import Final, TypeAlias
 
 MARK: Final = "[…]"
 """Mark of a gap in prose, in every language."""
-_MARK_BYTES: Final = len(MARK.encode()) + 1
+_MARK_BYTES: Final = len(MARK.encode())
+_CONTEXT_CHARS: Final = 240
+"""Characters of an opening that count as context; a head of any length is read for each of its rows."""
 
 
 def num_bytes_of(text: str) -> int:
@@ -33,7 +35,7 @@ class TextSegment:
         """Text that opens the groups around the segment: headings, speakers, names of members, signatures."""
         found, group = [], self.parent
         while group is not None:
-            found.append(group.opening)
+            found.append(group.opening[:_CONTEXT_CHARS])
             group = group.parent
         return " ".join(found)
 
@@ -82,29 +84,25 @@ class SegmentGroup:
         for place, child in enumerate(children):
             child.parent, child.place = self, place
 
-    @property
-    def mark_bytes(self) -> int:
-        """Bytes of one mark of a gap."""
-        return _MARK_BYTES
+    def mark_bytes(self, last: SegmentNode) -> int:
+        """Return the bytes of the mark of a gap that ends with a child."""
+        return _MARK_BYTES + num_bytes_of(_space_behind(last) or " ")
 
     def gap_change(self, child: SegmentNode) -> int:
         """Return the bytes by which marks grow when the dropped child is retained; negative where a gap closes."""
         children, place = self.children, child.place
-        num_gaps = -1
+        change = 0
         if place > 0 and not children[place - 1].is_retained:
-            num_gaps += 1
-        if place + 1 < len(children) and not children[place + 1].is_retained:
-            num_gaps += 1
-        # A group that is about to open had no gap of its own before.
-        return (num_gaps if self.is_retained else num_gaps + 1) * self.mark_bytes
+            change += self.mark_bytes(children[place - 1])
+        is_last = place + 1 == len(children)
+        if not self.is_retained:  # a group that is about to open had no gap of its own before
+            return change if is_last else change + self.mark_bytes(children[-1])
+        is_end = is_last or children[place + 1].is_retained
+        return change - self.mark_bytes(child) if is_end else change
 
     def mark(self, dropped: Sequence[SegmentNode]) -> str:
         """Return the mark of a gap."""
-        last: SegmentNode = dropped[-1]
-        while isinstance(last, SegmentGroup) and last.children and not last.closing:
-            last = last.children[-1]
-        text = last.closing if isinstance(last, SegmentGroup) else last.text
-        return MARK + (text[len(text.rstrip()) :] or " ")
+        return MARK + (_space_behind(dropped[-1]) or " ")
 
     def rendered(self) -> str:
         """Return the retained segments in order, with gaps marked."""
@@ -133,6 +131,14 @@ class SegmentGroup:
 SegmentNode: TypeAlias = TextSegment | SegmentGroup
 
 
+def _space_behind(node: SegmentNode) -> str:
+    """Return the space at the end of a segment, or of the last one in a group."""
+    while isinstance(node, SegmentGroup) and node.children and not node.closing:
+        node = node.children[-1]
+    text = node.closing if isinstance(node, SegmentGroup) else node.text
+    return text[len(text.rstrip()) :]
+
+
 class LineGroup(SegmentGroup):
     """Lines of a format with a syntax, such as code or a table; a gap is marked by a line that the syntax allows."""
 
@@ -145,9 +151,8 @@ class LineGroup(SegmentGroup):
         super().__init__(children, opening, closing)
         self.mark_line = mark_line
 
-    @property
-    def mark_bytes(self) -> int:
-        """Bytes of one mark of a gap."""
+    def mark_bytes(self, last: SegmentNode) -> int:
+        """Return the bytes of the mark of a gap."""
         return num_bytes_of(self.mark_line)
 
     def mark(self, dropped: Sequence[SegmentNode]) -> str:

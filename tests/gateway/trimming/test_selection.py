@@ -169,3 +169,53 @@ def test_the_answer_stays_in_any_language(fact: str, question: str, filler: str)
         after = sent(messages, tokens)
         assert fact in after[0]["content"]
         assert question in after[-1]["content"]
+
+
+@pytest.mark.parametrize("tokens", [300, 900])
+def test_short_code_at_the_end_of_the_last_message_stays(tokens: int) -> None:
+    code = "```python\ndef add(x, y):\n    return x - y\n```"
+    assert sent([user(f"{QUESTION}\n\n{document(9000)}\n\n{code}")], tokens)[0]["content"].endswith(code)
+
+
+def test_a_question_behind_a_fence_without_an_end_stays() -> None:
+    text = f"Look at this:\n\n```\n{document(6000, FACT)}\n\n{QUESTION}"
+    after = sent([user(text)], 500)[0]["content"]
+    assert after.endswith(QUESTION)
+    assert FACT in after
+
+
+def looked_up(number: int, result: str) -> Messages:
+    """Return a tool call and its result."""
+    call = {"id": f"c{number}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": result},
+    ]
+
+
+OUTPUTS: tuple[TrimStrategy, ...] = ("dedupe", "cap_tool_outputs", "drop_old_turns", "extract_passages")
+
+
+@pytest.mark.parametrize("tokens", [1000, 3000, 5600])
+@pytest.mark.parametrize("num_turns", [0, 3])
+def test_what_a_tool_found_before_is_selected_by_the_question(tokens: int, num_turns: int) -> None:
+    between = [part for number in range(num_turns) for part in (user(f"Thanks {number}."), answer("Sure."))]
+    messages = [user("Look it up."), *looked_up(1, document(29_000, FACT)), answer("Done."), *between, user(QUESTION)]
+    after = sent(messages, tokens, *OUTPUTS)
+    assert FACT in json.dumps(after)
+    assert after[1:2] == messages[1:2], "the call stays with its result"
+
+
+def test_a_growing_chat_with_tools_keeps_its_beginning() -> None:
+    messages, before = [{"role": "system", "content": "You are an agent."}], Messages()
+    num_new = num_all = 0
+    for number in range(24):
+        messages += [user(f"Go on with file {number}."), *looked_up(number, document(4000, seed=number))]
+        after = sent(messages, 8000, *OUTPUTS)
+        assert Conversation(after).num_prompt_bytes <= 32_000
+        common = next((place for place, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), 0)
+        num_new += len(after) - common
+        num_all += len(after)
+        before = after
+        messages.append(answer(f"File {number} is read."))
+    assert num_new < num_all / 2

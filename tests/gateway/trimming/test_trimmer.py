@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.trimming.conversation import Conversation
 from gateway.trimming.passages import extract
-from gateway.trimming.trimmer import PolicyTrimmer
+from gateway.trimming.trimmer import PolicyTrimmer, summed_cuts
 from routing_policies.policy.document import Trim, TrimStrategy
 
 ALL: tuple[TrimStrategy, ...] = ("minify", "dedupe", "cap_tool_outputs", "drop_old_turns", "extract_passages")
@@ -243,3 +243,8 @@ def test_prefixes_of_a_growing_chat_stay_what_they_were_even_when_tokens_are_lea
         before = found
         messages.append({"role": "assistant", "content": f"{number:03d}" + "a" * 100})
     assert num_stored / num_stated >= 0.8
+
+
+def test_a_strategy_that_cut_twice_is_counted_once_with_its_sum() -> None:
+    cuts = (("minify", 4), ("drop_old_turns", 10), ("minify", 3))
+    assert summed_cuts(cuts) == (("minify", 7), ("drop_old_turns", 10))

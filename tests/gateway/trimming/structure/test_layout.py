@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import json
 import random
+import sched
+import statistics
+import types
 from types import ModuleType
 
 import pytest
@@ -14,6 +18,7 @@ from hypothesis import strategies as st
 
 from gateway.trimming.structure.blocks import blocks_of
 from gateway.trimming.structure.layout import layout_of
+from gateway.trimming.structure.segment import num_bytes_of
 
 SHARES = (0.1, 0.4, 0.8)
 
@@ -38,11 +43,35 @@ def part(text: str, share: float, seed: int = 1) -> str:
 TEXTS = st.text(alphabet="ab1 .,:;!?\n\t\"'`~{}[]()#|-+@/\\=é。？", max_size=300)
 
 
+PIECES = (
+    "One sentence here. Another one!   A third; é.",
+    "# A heading\n\nText below it. More text.\n\n\n",
+    "Anna: One is here. Two is there. Three is gone.",
+    "```python\nimport os\n\ndef f(x):\n    return x\n\n\ndef g(x):\n    return x\n```",
+    "| name | age |\n|---|---|\n| a | 1 |\n| b | 2 |\n| c | 3 |",
+    json.dumps({"rows": [{"id": number, "text": "x" * 100} for number in range(9)], "long": "One. Two! " * 200}),
+    "\n".join(f'{{"id": {number}, "name": "n{number}"}}' for number in range(4)),
+    "--- a/x\n+++ b/x\n" + "".join(f"@@ -{n} +{n} @@ f{n}\n-a\n+b\n" for n in (1, 9, 20)),
+)
+
+
 @settings(deadline=None)
 @given(TEXTS)
 def test_no_character_is_lost(text: str) -> None:
     assert whole(text) == text
     assert "".join(block.text for block in blocks_of(text)) == text
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(PIECES), min_size=2, max_size=12), st.randoms(use_true_random=False))
+def test_what_stays_is_no_longer_than_the_costs_paid_for_it(pieces: list[str], rng: random.Random) -> None:
+    layout = layout_of("\n\n".join(pieces))
+    paid = num_bytes_of(layout.rendered())
+    segments = [*layout.segments()]
+    for segment in rng.sample(segments, len(segments)):
+        paid += segment.cost_bytes
+        segment.retain()
+        assert num_bytes_of(layout.rendered()) <= paid
 
 
 @settings(deadline=None)
@@ -82,6 +111,31 @@ def test_python_stays_python(module: ModuleType, share: float) -> None:
     assert [block.kind for block in blocks_of(source)] == ["code"], "it needs no fence"
     for seed in range(3):
         ast.parse(part(source, share, seed))
+
+
+@pytest.mark.parametrize("module", [copy, sched, statistics, types], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("share", SHARES)
+def test_python_between_words_stays_python_and_the_words_stay_words(module: ModuleType, share: float) -> None:
+    text = f"Look:\n\n{inspect.getsource(module)}\n\nreturn only the name of the function that fails"
+    assert [block.kind for block in blocks_of(text)] == ["prose", "code", "prose"]
+    layout = layout_of(text)
+    segments = [*layout.segments()]
+    segments[0].retain()
+    segments[-1].retain()
+    rng = random.Random(1)
+    for segment in segments:
+        if rng.random() < share:
+            segment.retain()
+    rest = layout.rendered()
+    assert rest.startswith("Look:\n\n")
+    assert rest.endswith("return only the name of the function that fails")
+    ast.parse(rest.removeprefix("Look:").removesuffix("return only the name of the function that fails"))
+
+
+@pytest.mark.parametrize("question", ["What does it do with errors?", "这个函数做什么？", "fix the bug in it please"])
+def test_a_question_behind_code_with_brackets_left_open_is_no_code(question: str) -> None:
+    text = f"import re\n\nPATTERN = re.compile(r'[(]')\nx = (1,\ny = 2\nz = [3,\n\n{question}"
+    assert blocks_of(text)[-1].text == question
 
 
 GO = """package main
@@ -192,6 +246,21 @@ def test_a_diff_keeps_whole_hunks_below_the_header_of_their_file() -> None:
     rest = layout.rendered()
     assert "--- a/x.py\n+++ b/x.py\n@@ -20,2 +20,2 @@ […] def f20\n-old 20\n+new 20\n same 20\n" in rest
     assert "new 40" not in rest
+
+
+@pytest.mark.parametrize("fence", ["```", "~~~", "````text"])
+def test_text_behind_a_fence_without_an_end_is_divided_like_any(fence: str) -> None:
+    layout = layout_of(f"Look:\n\n{fence}\nOne. Two.\n\n```sh\nls\n```\n\nWhat is it?")
+    next(segment for segment in layout.segments() if "What" in segment.text).retain()
+    assert layout.rendered() == "[…]\n\nWhat is it?"
+
+
+def test_json_is_divided_at_any_usual_depth() -> None:
+    document = '{"body":[' * 16 + json.dumps([{"id": number, "text": "x" * 100} for number in range(9)]) + "]}" * 16
+    layout = layout_of(document)
+    next(segment for segment in layout.segments() if '"id": 4' in segment.text).retain()
+    json.loads(layout.rendered())
+    assert num_bytes_of(layout.rendered()) < num_bytes_of(document) / 2
 
 
 def test_a_heading_stays_with_what_stands_below_it() -> None:
