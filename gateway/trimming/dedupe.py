@@ -23,7 +23,8 @@ def dedupe(conversation: Conversation) -> Conversation:
     seen: set[str] = set()
     messages = list(conversation.messages)
     old = {index for index in conversation.old_messages() if not conversation.instructs(index)}
-    for index, message in enumerate(messages):
+    # What stands behind the last of them stays, and nothing is compared with it.
+    for index, message in enumerate(messages[: max(old, default=-1) + 1]):
 
         def drop(text: str, *, is_old: bool = index in old) -> str:
             return _without_seen(text, seen, is_old=is_old)

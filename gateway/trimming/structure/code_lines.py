@@ -31,6 +31,8 @@ _PLAIN_WORDS: Final = re.compile(r"(?!(?:del|global|assert) )(?:[^\W\d_][\w'’-
 _SPOKEN_CHARS: Final = 30
 _QUOTED_TRIPLE: Final = re.compile("\"'''\"|'\"\"\"'")
 _MIN_CODE_LINES: Final = 3
+_LINE_CHARS: Final = 2_000
+"""Characters of the beginning of a line, and of its end, that show whether it is code."""
 _MAX_COMMENT_LINES: Final = 20
 _MAX_BLANK_LINES: Final = 3
 
@@ -102,6 +104,8 @@ def _is_words(line: str, *, is_open: bool) -> bool:
 
 def _is_strong(line: str) -> bool:
     stripped = line.strip()
+    if len(stripped) > 2 * _LINE_CHARS:
+        stripped = stripped[:_LINE_CHARS] + stripped[-_LINE_CHARS:]
     if _IMPORT_LINE.match(stripped):
         return True
     if len(stripped) > _SPOKEN_CHARS and not line[0].isspace() and _SPOKEN.search(_STRING.sub("", stripped)):

@@ -30,13 +30,14 @@ _SPEAKER: Final = re.compile(
 )
 """Name, with or without a time, that opens a line of a transcript."""
 _SPEAKER_CHARS: Final = 60
+_PIECE_CHARS: Final = 1 << 18
 
 
 def sentences_of(text: str) -> list[str]:
     """Split the text into sentences and lines, each with the space behind it; joined, they give the whole text."""
     found: list[str] = []
     start = 0
-    for match in _END.finditer(text):
+    for match in _ends_of(text):
         end = match.end()
         if end <= start:
             continue
@@ -47,6 +48,12 @@ def sentences_of(text: str) -> list[str]:
     if start < len(text):
         found += _short(text[start:])
     return found
+
+
+def _ends_of(text: str) -> Iterator[re.Match[str]]:
+    """Yield the ends of sentences; the text is read in pieces, so that one search never holds up other threads."""
+    for begin in range(0, len(text), _PIECE_CHARS):
+        yield from _END.finditer(text, begin, begin + _PIECE_CHARS)
 
 
 def prose_nodes(text: str) -> list[SegmentNode]:

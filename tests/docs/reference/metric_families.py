@@ -18,7 +18,8 @@ from tests.docs.reference.markdown import code, codes, page, section, table
 
 _INTRODUCTION = """
 `GET /metrics` on the gateway's admin listener and on an engine. Times are in seconds; histograms reach from 0.1 ms to
-120 s. The label `tenant` has the policy's tenants, `dev` without keys, and `other`. [Dashboards and alerts](../deploy.md).
+120 s. The label `tenant` has the policy's tenants, `dev` without keys, and `other`.
+[Dashboards and alerts](../deploy.md).
 """
 _HEADER = ("metric", "type", "labels", "meaning")
 
