@@ -30,7 +30,7 @@ _SPEAKER: Final = re.compile(
 )
 """Name, with or without a time, that opens a line of a transcript."""
 _SPEAKER_CHARS: Final = 60
-_PIECE_CHARS: Final = 1 << 18
+_SEARCHED_CHARS: Final = 1 << 18
 
 
 def sentences_of(text: str) -> list[str]:
@@ -52,8 +52,8 @@ def sentences_of(text: str) -> list[str]:
 
 def _ends_of(text: str) -> Iterator[re.Match[str]]:
     """Yield the ends of sentences; the text is read in pieces, so that one search never holds up other threads."""
-    for begin in range(0, len(text), _PIECE_CHARS):
-        yield from _END.finditer(text, begin, begin + _PIECE_CHARS)
+    for begin in range(0, len(text), _SEARCHED_CHARS):
+        yield from _END.finditer(text, begin, begin + _SEARCHED_CHARS)
 
 
 def prose_nodes(text: str) -> list[SegmentNode]:
