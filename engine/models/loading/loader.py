@@ -24,6 +24,7 @@ from engine.models.loading.expert_loader import ExpertLoader
 from engine.models.loading.fused_experts import FusedExperts
 from engine.models.loading.norm_loader import NormLoader
 from engine.models.loading.recurrent_loader import load_gated_delta_net
+from engine.models.loading.single_thread import single_thread
 from engine.models.loading.split import Split, Unsplit
 from engine.models.mlp import MLP, DenseMLP
 from engine.models.raw_weights import WeightPacker
@@ -83,7 +84,8 @@ def load_model(
     # Parts of a model that several processes share wait for each other, and on a GPU no step is ready yet.
     if quantization == "int4" and device.type == "cpu" and isinstance(split, Unsplit):
         assembler.calibration_token_ids = calibration_tokens(model_dir, config.vocab_size)
-    model = assembler.decoder(backend)
+    with single_thread(is_wanted=config.published is not None and device.type == "cpu"):
+        model = assembler.decoder(backend)
     checkpoint.check_all_taken()
     if takes_own_dtype:
         checkpoint.drop_pages()
