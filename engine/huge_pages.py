@@ -55,6 +55,12 @@ def drop_file_pages(tensor: torch.Tensor) -> None:
             ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 
+def release_free_memory() -> None:
+    """Give memory that the C library's allocator holds and nothing uses back to the system; glibc alone can."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def _region(num_bytes: int) -> torch.Tensor:
     """Return a zeroed uint8 tensor of at least `num_bytes` bytes that starts at a page boundary."""
     num_pages = -(-max(num_bytes, _REGION_BYTES) // _PAGE_BYTES)

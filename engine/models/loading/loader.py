@@ -11,6 +11,7 @@ import torch
 
 from engine.attention.base import AttentionBackend, AttentionSpec
 from engine.config import Quantization
+from engine.huge_pages import release_free_memory
 from engine.models.config.checkpoint import Checkpoint, CheckpointError
 from engine.models.config.config import ModelConfig
 from engine.models.decoder import Decoder, DecoderLayer
@@ -89,6 +90,7 @@ def load_model(
     checkpoint.check_all_taken()
     if takes_own_dtype:
         checkpoint.drop_pages()
+        release_free_memory()
     if maker.num_packed:
         forms = ", ".join(f"{count} {form}" for form, count in sorted(maker.num_packed.items()))
         logger.info("%s: quantized tensors of the model: %s", model_dir.name, forms)
