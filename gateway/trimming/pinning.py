@@ -18,7 +18,7 @@ _WITHIN_SHARE: Final = 0.08
 """Share of the room that sentences within paragraphs may take because they are questions or instructions."""
 
 _ENDS_PARAGRAPH: Final = re.compile(r"\n[^\S\n]*\n\s*\Z")
-_QUOTED: Final = re.compile(r"""\s*(?:>|["'“„«»「『‘`])""")
+_QUOTED: Final = re.compile(r"""\s*+(?:>|["'“„«»「『‘`])""")
 _JSON_WORD: Final = re.compile(r"\bjson\b|\bschema\b", re.IGNORECASE)
 
 

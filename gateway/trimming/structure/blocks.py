@@ -24,7 +24,13 @@ _FENCED: Final = re.compile(
     r"^[ \t]*(?P<fence>`{3,}(?=[^`\n]*$)|~{3,})[^\n]*(?:$.*?^[ \t]*(?P=fence)[`~]*[ \t\r]*$|(?P<open>).*\Z)",
     re.MULTILINE | re.DOTALL,
 )
-_JSON_START: Final = re.compile(r"(?:^|(?<=[:：] ))(?=\{\s*[\"}]|\[\s*[\[{\"\d\]tfn-])", re.MULTILINE)
+_JSON_START: Final = re.compile(
+    r"[{\[](?:(?<=\n.)|(?<=[:：] .)|(?<!(?s:.).))(?:(?<=\{)(?=\s*[\"}])|(?<=\[)(?=\s*[\[{\"\d\]tfn-]))"
+)
+"""Bracket that begins a JSON value, at the beginning of a line or behind a colon.
+
+The bracket comes first in the expression, because a search for a character is ten times as fast as one for a place.
+"""
 _JSON_LINE: Final = re.compile(r"\{\"(?s:.)*\}\s*$|\[(?s:.)*\]\s*$")
 _DIFF_LINE: Final = re.compile(
     r"diff --git |index [0-9a-f]{6,}|--- |\+\+\+ |@@ |[ +\\-]|(?:new|deleted|old) (?:file )?mode|similarity |rename "
@@ -118,19 +124,19 @@ def _unfenced(text: str) -> Iterator[Block]:
     end = num_failed = 0
     decoder = json.JSONDecoder()
     for found in _JSON_START.finditer(text):
-        if found.end() < end or num_failed >= MAX_FAILED_PARSES:
+        if found.start() < end or num_failed >= MAX_FAILED_PARSES:
             continue
         try:
-            _, stop = decoder.raw_decode(text, found.end())
+            _, stop = decoder.raw_decode(text, found.start())
         except (ValueError, RecursionError):
             num_failed += 1
             continue
-        if stop - found.end() < MIN_JSON_CHARS or (stop < len(text) and text[stop] not in "\r\n \t.,;"):
+        if stop - found.start() < MIN_JSON_CHARS or (stop < len(text) and text[stop] not in "\r\n \t.,;"):
             continue
-        if _JSON_LINE.match(_line_at(text, found.end())) and _JSON_LINE.match(_line_at(text, _next_line(text, stop))):
+        if _JSON_LINE.match(_line_at(text, found.start())) and _JSON_LINE.match(_line_at(text, _next_line(text, stop))):
             continue  # the lines are read together
-        yield from _bridged([*_runs(text[end : found.end()])])
-        yield Block("json", text[found.end() : stop])
+        yield from _bridged([*_runs(text[end : found.start()])])
+        yield Block("json", text[found.start() : stop])
         end = stop
     yield from _bridged([*_runs(text[end:])])
 
