@@ -104,6 +104,7 @@ tests:
 
 
 async def test_it_states_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "models").mkdir()
     async with running(tmp_path, policy=policy_text(tmp_path)) as stack:
         assert await train(tmp_path) == 1
         assert "none of any pair" in capsys.readouterr().err
