@@ -52,7 +52,7 @@ async def test_enough_labels_change_what_is_predicted_also_after_a_restart(tmp_p
 
 
 async def test_an_audit_calls_both_models_of_a_pair_and_labels_the_smaller_one(tmp_path: Path) -> None:
-    for folder, theirs, verdict in ((tmp_path / "a", "It takes 13 days.", "lost"), (tmp_path / "b", "12 days", "good")):
+    for folder, theirs, verdict in ((tmp_path / "a", "13 days", "lost"), (tmp_path / "b", "12 days", "good")):
         folder.mkdir()
         async with similar(folder, policy=CACHED.format(folder=folder)) as (stack, _):
             stack.small.otherwise, stack.large.otherwise = answering(theirs), answering("12 days")
