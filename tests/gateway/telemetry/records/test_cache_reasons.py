@@ -7,7 +7,6 @@ from typing import get_args
 
 from gateway.telemetry.records.cache_reasons import CacheReason, ExactReason, GuardReason, SimilarReason
 
-
 BOTH_TIERS = {"personal", "time_dependent"}
 """Questions that neither tier reuses have one reason, whichever found them."""
 
