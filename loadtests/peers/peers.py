@@ -48,7 +48,7 @@ class _Cell:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this bench."""
-    parser.add_argument("--model", type=Path, required=True, help="folder or file that the engine serves")
+    parser.add_argument("--model", type=Path, required=True, help="folder that the engine serves")
     parser.add_argument("--gguf", type=Path, help="the same model for llama.cpp (default: the engine alone)")
     parser.add_argument("--peer-python", default=sys.executable, help="Python with llama_cpp (default: this one)")
     parser.add_argument("--streams", type=int, nargs="+", default=list(_STREAMS), help="sequences of a decode batch")
