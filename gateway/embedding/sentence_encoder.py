@@ -46,7 +46,7 @@ class SentenceEncoder:
         self._read = b""
         self._dimensions = 0
         self.backend = ""
-        """What computes: `onnx` or `torch`."""
+        """Library that computes: `onnx` or `torch`."""
 
     @property
     def id(self) -> str:

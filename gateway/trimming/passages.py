@@ -58,13 +58,11 @@ class PassageSelection:
             are_outputs_capped: Whether short outputs of tools stay as they are while there is room.
         """
         self._conversation = conversation
+        left_bytes = budget_bytes - conversation.num_prompt_bytes
         self._texts = [*_long_texts(conversation, are_outputs_capped=are_outputs_capped)]
-        self._room_bytes = budget_bytes - conversation.num_prompt_bytes + sum(text.num_bytes for text in self._texts)
-        if are_outputs_capped and self._room_bytes < 0:
+        if are_outputs_capped and left_bytes + _size_of(self._texts) < 0:
             self._texts = [*_long_texts(conversation, are_outputs_capped=False)]
-            self._room_bytes = (
-                budget_bytes - conversation.num_prompt_bytes + sum(text.num_bytes for text in self._texts)
-            )
+        self._room_bytes = left_bytes + _size_of(self._texts)
         self.question = self._pin(response_format)
         self._ages = _ages_of(conversation)
         begin = 0
@@ -245,6 +243,10 @@ def _ages_of(conversation: Conversation) -> list[int]:
         ages.append(count)
         count += message["role"] == "user"
     return ages[::-1]
+
+
+def _size_of(texts: Iterable[_Text]) -> int:
+    return sum(text.num_bytes for text in texts)
 
 
 def _rendered_bytes(text: _Text) -> int:

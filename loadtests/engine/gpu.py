@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from loadtests.engine.decode_rates import Batch, MeasuredProcess, decode_plain, warm_prefixes
+from loadtests.engine.decode_rates import Batch, MeasuredProcess, Rate, decode_plain, warm_prefixes
 from loadtests.engine.part import Prompts, Setting
 from loadtests.engine.prefix import measure_prefix
 from loadtests.harness.card import Card, Value
@@ -135,8 +135,7 @@ async def _served(
     for group in groups:
         await warm_prefixes(engine.address, group)
         rates = [await decode_plain(engine.address, group, num_tokens) for _ in range(options.repeats + 1)][1:]
-        # The quickest round: the host's part is wanted, not its neighbours'.
-        step_ms = min(1e3 * rate.seconds / (rate.num_tokens / len(group)) for rate in rates)
+        step_ms = _quickest_step_ms(rates, len(group))
         print(f"served, batch {len(group)}: {step_ms:.2f} ms", file=sys.stderr, flush=True)
         results[f"served_b{len(group)}_ms"] = step_ms
         results[f"served_b{len(group)}_gap"] = 1.0 - _number(bare[f"bf16_b{len(group)}_queued_ms"]) / step_ms
@@ -159,10 +158,15 @@ async def _beside_transformers(
         reference = await MeasuredProcess.start(bench, "loadtests.engine.reference_decode", arguments)
         for group in groups:
             rates = [await reference.decode(group, num_tokens) for _ in range(3)][1:]
-            step_ms = min(1e3 * rate.seconds / (rate.num_tokens / len(group)) for rate in rates)
+            step_ms = _quickest_step_ms(rates, len(group))
             results[f"transformers_b{len(group)}_ms"] = step_ms
             results[f"transformers_b{len(group)}_ratio"] = step_ms / _number(served[f"served_b{len(group)}_ms"])
     return results
+
+
+def _quickest_step_ms(rates: Sequence[Rate], num_rows: int) -> float:
+    """Return the quickest round's milliseconds a step: the host's part is wanted, not its neighbours'."""
+    return min(1e3 * rate.seconds / (rate.num_tokens / num_rows) for rate in rates)
 
 
 async def _answered(process: Process, limit_s: float) -> None:

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from engine.cpu.gemm.tiles import LANES, Tile
+from engine.cpu.gemm.tiles import AS_WRITTEN, LANES, Tile
 from engine.cpu.jit.intrinsics import intrinsic
 
 CODE_GROUP = 32
@@ -25,8 +25,6 @@ _INFINITY_BITS = 0x7F800000
 _ROUNDER = 1.5 * 2**23
 """Number whose sum with a small one has the nearest integer in its lowest bits, ties to even."""
 _ROUNDER_BITS = 0x4B400000
-_AS_WRITTEN = ("nsz",)
-"""Flags of operations that Numba must not reorder, which it does without any flags."""
 
 
 @intrinsic
@@ -62,7 +60,7 @@ class _Rounding(Tile):
             total = self._sum_of(codes)
             self._store(scale, target)
             self._store(builder.mul(total, minus_zero), builder.add(target, ir.Constant(integer, START_AT)))
-            of_sum = builder.fmul(builder.sitofp(total, ir.FloatType()), scale, flags=_AS_WRITTEN)
+            of_sum = builder.fmul(builder.sitofp(total, ir.FloatType()), scale, flags=AS_WRITTEN)
             self._store(of_sum, builder.add(target, ir.Constant(integer, SUM_AT)))
             first = builder.add(target, ir.Constant(integer, CODES_AT))
             for bits, place in zip(codes, self._addresses(first, ir.Constant(integer, LANES), len(codes)), strict=True):
@@ -83,8 +81,8 @@ class _Rounding(Tile):
         bits = self._reduced("smax", top)
         largest, least = builder.bitcast(bits, number), ir.Constant(number, _LEAST_LENGTH)
         largest = builder.select(builder.fcmp_ordered(">", largest, least), largest, least)
-        scale = builder.fmul(largest, ir.Constant(number, 1.0 / _INT8_MAX), flags=_AS_WRITTEN)
-        inverse = builder.fdiv(ir.Constant(number, float(_INT8_MAX)), largest, flags=_AS_WRITTEN)
+        scale = builder.fmul(largest, ir.Constant(number, 1.0 / _INT8_MAX), flags=AS_WRITTEN)
+        inverse = builder.fdiv(ir.Constant(number, float(_INT8_MAX)), largest, flags=AS_WRITTEN)
         is_finite = builder.icmp_signed("<", bits, ir.Constant(word, _INFINITY_BITS))
         return builder.select(is_finite, scale, ir.Constant(number, float("nan"))), inverse
 
@@ -95,8 +93,8 @@ class _Rounding(Tile):
     def _codes(self, value: Any, inverses: Any) -> Any:
         """Return words with a code in the lowest byte."""
         rounder = ir.Constant(self._vector, [_ROUNDER] * LANES)
-        steps = self._builder.fmul(value, inverses, flags=_AS_WRITTEN)
-        return self._builder.bitcast(self._builder.fadd(steps, rounder, flags=_AS_WRITTEN), self._words)
+        steps = self._builder.fmul(value, inverses, flags=AS_WRITTEN)
+        return self._builder.bitcast(self._builder.fadd(steps, rounder, flags=AS_WRITTEN), self._words)
 
     def _sum_of(self, codes: list[Any]) -> Any:
         """Return the sum of all codes, int32."""
@@ -111,6 +109,3 @@ class _Rounding(Tile):
         kind = ir.FunctionType(ir.IntType(32), [self._words])
         name = f"llvm.vector.reduce.{operation}.v{LANES}i32"
         return self._builder.call(cgutils.get_or_insert_function(self._builder.module, kind, name), [words])
-
-    def _all_words(self, number: int) -> Any:
-        return ir.Constant(self._words, [number] * LANES)

@@ -19,7 +19,7 @@ from numba.core import cgutils
 from engine.cpu.gemm.arithmetic import together
 from engine.cpu.gemm.code_rows import CODE_GROUP, CODES_AT, GROUP_BYTES, START_AT, SUM_AT
 from engine.cpu.gemm.micro_kernel import MicroKernel, Registers
-from engine.cpu.gemm.tiles import LANES
+from engine.cpu.gemm.tiles import AS_WRITTEN, LANES
 from engine.cpu.jit.compiler import Compiled, inner
 from engine.cpu.jit.intrinsics import intrinsic
 
@@ -29,8 +29,6 @@ _WORDS = CODE_GROUP // TOGETHER
 _LOW_HALF_BYTES = 0x0F0F0F0F
 _EVEN = 0x00FF00FF
 """Mask of the even bytes of a word, as two numbers of 16 bits."""
-_AS_WRITTEN = ("nsz",)
-"""Flags of operations that Numba must not reorder, which it does without any flags."""
 
 
 class CodeKind(NamedTuple):
@@ -139,7 +137,7 @@ class _Factors(MicroKernel):
 
     def nothing(self) -> Any:
         """Return a sum of no products."""
-        return ir.Constant(self._words, [0] * LANES)
+        return self._all_words(0)
 
     def accumulate(self, total: Any, block: Any, word: int, weight: Any) -> Any:
         """Return the total with four products of a row's codes and a vector of weights added."""
@@ -163,7 +161,7 @@ class _Factors(MicroKernel):
         ]
         if bits == 8:
             return loaded
-        mask, shift = (ir.Constant(self._words, [number] * LANES) for number in (_LOW_HALF_BYTES, 4))
+        mask, shift = self._all_words(_LOW_HALF_BYTES), self._all_words(4)
         return [builder.and_(half, mask) for both in loaded for half in (both, builder.lshr(both, shift))]
 
 
@@ -200,9 +198,6 @@ class _PairFactors(_Factors):
         half = self._all_words(16)
         low = builder.mul(*(builder.ashr(builder.shl(words, half), half) for words in (one, other)))
         return builder.add(low, builder.mul(*(builder.ashr(words, half) for words in (one, other))))
-
-    def _all_words(self, number: int) -> Any:
-        return ir.Constant(self._words, [number] * LANES)
 
 
 class _CodeTile(MicroKernel):
@@ -244,7 +239,7 @@ class _CodeTile(MicroKernel):
                 if kind.has_scales:
                     of_weights = [self._load_half_floats(at) for at in vectors_at(scales, 2 * LANES, index)]
                     sums = [
-                        builder.fmul(one, of_weights[place % self._num_vectors], flags=_AS_WRITTEN)
+                        builder.fmul(one, of_weights[place % self._num_vectors], flags=AS_WRITTEN)
                         for place, one in enumerate(sums)
                     ]
                 totals = self._added(totals, blocks, 0, sums)
@@ -257,7 +252,7 @@ class _CodeTile(MicroKernel):
             totals = self._loop(zero, one, num_groups, [self._zero()] * len(targets), add_group)
             factors_at = self._addresses(output_scales, width, self._num_vectors)
             last = [self._load_floats(address) for address in factors_at] * len(of_rows)
-            return [builder.fmul(*pair, flags=_AS_WRITTEN) for pair in zip(totals, last, strict=True)]
+            return [builder.fmul(*pair, flags=AS_WRITTEN) for pair in zip(totals, last, strict=True)]
 
         self.build(num_rows, (rows, row_bytes), (out, out_bytes), totals_of, num_outputs)
 

@@ -21,6 +21,8 @@ def _lanes() -> int:
 
 LANES = _lanes()
 """Number of lanes of a vector; sizes of inputs must be multiples of it."""
+AS_WRITTEN = ("nsz",)
+"""Flags of operations that Numba must not reorder, which it does without any flags."""
 
 
 class Tile:
@@ -33,6 +35,9 @@ class Tile:
 
     def _zero(self) -> Any:
         return ir.Constant(self._vector, [0.0] * LANES)
+
+    def _all_words(self, number: int) -> Any:
+        return ir.Constant(self._words, [number] * LANES)
 
     def _addresses(self, base: Any, step: Any, count: int) -> list[Any]:
         """Return base, base + step, and so on."""
@@ -77,10 +82,10 @@ class Tile:
 
     def _load_halves(self, address: Any) -> tuple[Any, Any]:
         """Load two vectors of interleaved bfloat16, each of which is the upper half of a float32's bits."""
-        builder, words = self._builder, self._words
-        both = self._load(address, words)
-        first = builder.shl(both, ir.Constant(words, [16] * LANES))
-        second = builder.and_(both, ir.Constant(words, [_UPPER_HALF] * LANES))
+        builder = self._builder
+        both = self._load(address, self._words)
+        first = builder.shl(both, self._all_words(16))
+        second = builder.and_(both, self._all_words(_UPPER_HALF))
         return builder.bitcast(first, self._vector), builder.bitcast(second, self._vector)
 
     def _broadcast(self, number: Any) -> Any:

@@ -227,10 +227,11 @@ class EngineService:
         )
         stop_token_ids = frozenset() if request.ignore_eos else self.tokenizer.stop_token_ids
         use = request.tool_use if isinstance(request, ChatBody) else None
-        choices = [self.text.choice(index, request.stops, stop_token_ids, use, start) for index in range(len(params))]
-        if isinstance(request, ChatBody) and request.hides_reasoning:
-            for choice in choices:
-                choice.hides_reasoning = True
+        hides_reasoning = isinstance(request, ChatBody) and request.hides_reasoning
+        choices = [
+            self.text.choice(index, request.stops, stop_token_ids, use, start, hides_reasoning=hides_reasoning)
+            for index in range(len(params))
+        ]
         metrics = self.metrics.for_request(longest, prompt.lane)
         return Generation(self.link, prompt, params, choices, metrics, self.clock)
 

@@ -20,7 +20,7 @@ _SWITCHES: Final = ("enable_thinking", "thinking")
 """Boolean variables by which templates switch reasoning on and off."""
 
 _KINDS: Final = {"enabled": True, "adaptive": True, "disabled": False}
-"""Whether a `thinking` of this type turns reasoning on."""
+"""Types of `thinking`, and whether each turns reasoning on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

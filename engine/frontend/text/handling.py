@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -89,14 +89,25 @@ class TextHandling:
         stop_token_ids: frozenset[int],
         use: ToolUse | None,
         start: ReasoningStart,
+        *,
+        hides_reasoning: bool = False,
     ) -> Choice:
         """Return one choice of an answer, which starts at this place."""
-        token_bytes, form = self.tokenizer.token_bytes, self.tool_format
+        token_bytes: Callable[[int], bytes] = self.tokenizer.token_bytes
+        tools, form = None, self.tool_format
         parser, markers = self._reasoning_parser(use, start), {} if self.reasoning is None else self.reasoning.markers
-        if use is None or form is None or form.family == "harmony":
-            return Choice(index, token_bytes, stop_token_ids, stops, None, parser, markers)
-        tools = _call_parser(form, use)
-        return Choice(index, form.token_bytes(token_bytes), stop_token_ids, stops, tools, parser, markers)
+        if use is not None and form is not None and form.family != "harmony":
+            tools, token_bytes = _call_parser(form, use), form.token_bytes(token_bytes)
+        return Choice(
+            index=index,
+            token_bytes=token_bytes,
+            stop_token_ids=stop_token_ids,
+            stops=stops,
+            tools=tools,
+            reasoning=parser,
+            markers=markers,
+            hides_reasoning=hides_reasoning,
+        )
 
     def _reasoning_parser(self, use: ToolUse | None, start: ReasoningStart) -> OutputParser | None:
         reasoning = self.reasoning

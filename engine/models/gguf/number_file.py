@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Callable
@@ -9,6 +10,8 @@ from math import prod
 from pathlib import Path
 
 import torch
+
+logger = logging.getLogger(__name__)
 
 Write = Callable[[torch.Tensor], None]
 """Writes all numbers to a tensor of the table's shape and dtype."""
@@ -33,7 +36,8 @@ def mapped_numbers(path: Path, shape: tuple[int, ...], dtype: torch.dtype, write
         if not path.is_file() or path.stat().st_size != num_bytes:
             _make(path, shape, dtype, write)
         return _map(str(path), shape, dtype, is_written=False)
-    except OSError:
+    except OSError as error:
+        logger.warning("%s: cannot be written or mapped (%s); its numbers are kept in memory", path, error)
         return None
 
 

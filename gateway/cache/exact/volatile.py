@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from gateway.cache.exact.volatile_text import Volatility, volatility_of
-from gateway.cache.similarity.standalone import is_standalone
+from gateway.cache.similarity.standalone import MAX_CHARS, is_standalone
 from gateway.chat.operation import CHAT, COMPLETIONS
 from gateway.chat.request import ChatRequest
 from gateway.chat.schema import ChatTextPart, FunctionMessage, ToolMessage, UserMessage
@@ -62,14 +62,11 @@ def _texts_read(request: ChatRequest) -> Iterator[str]:
     for message in reversed(request.messages):
         if type(message) is not UserMessage:
             continue
-        content = message.content
-        texts = (
-            [part.text for part in content if type(part) is ChatTextPart] if isinstance(content, list) else [content]
-        )
-        text = "\n".join(texts)
+        text = _text_of(message)
         yield text
         num_read += 1
-        if num_read == _MAX_TURNS or _stands_alone(text):
+        # Longer texts do not stand alone, and are not worth remembering.
+        if num_read == _MAX_TURNS or (len(text) <= MAX_CHARS and _stands_alone(text)):
             return
 
 

@@ -34,7 +34,6 @@ _PARTICIPLE_SPAN: Final = 5
 _GOING_SPAN: Final = 4
 _BEFORE_A_VERB: Final = words_of("who what which that and")
 _SUPERLATIVE: Final = re.compile(r".*(?:ous|less|ss|us|is)")
-_LESS_THAN_WHOLE: Final = words_of("a the at of")
 _COUNTING: Final = words_of("how too so as very that not this")
 _FREE_MODALS: Final = frozenset({"ability", "conditional", "advice", "necessity", "intention"})
 """Classes that a question with a question word may have or lack: `what should I do`, `what do I do`."""

@@ -9,7 +9,7 @@ from gateway.cli.outcomes.model_server import ModelServer
 from gateway.cli.outcomes.prompt_file import ComparedPrompt, OutcomesError, text_of_message
 
 VERDICT_TOKENS: Final = 512
-"""Most tokens of a verdict: a word, after a reasoning model's thoughts."""
+"""Maximum number of tokens of a verdict: a word, after a reasoning model's thoughts."""
 MAX_TEXT_CHARS: Final = 12_000
 _VERDICT: Final = re.compile(r"\b(A|B|[Tt][Ii][Ee])\b")
 _VERDICT_LINE: Final = re.compile(r"\W*(?:(?:final )?(?:verdict|answer|winner|choice)\W+)?(a|b|tie)\W*", re.IGNORECASE)

@@ -44,7 +44,7 @@ class CostEstimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gathered(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a run."""
+    """Result of a run."""
 
     num_done: int
     num_failed: int

@@ -32,7 +32,7 @@ _REMEDIES: Final = {
 }
 _THOUGHTS_END: Final = "</think>"
 _ABSENT: Final = (httpx.ConnectError, httpx.UnsupportedProtocol)
-"""Errors of requests that no server saw: nobody is there to be busy."""
+"""Errors of requests that reached no server, which are not repeated."""
 _FRAMING: Final = frozenset({b"content-encoding", b"content-length", b"transfer-encoding"})
 _NO_CACHE: Final = {"cache-control": "no-store"}
 """Header for a gateway: an answer from its cache is not what a model makes of a prompt."""

@@ -44,7 +44,6 @@ _COMMENT_START: Final = re.compile(r"\s*(?:#|//|/\*|\*/|(?<=\s)\*)|\s*$")
 _STRING_START: Final = re.compile(r"^[rRbBuUfF]?(\"\"\"|''')", re.MULTILINE)
 _CODE_SHARE: Final = 0.6
 """Share of the text from the first to the last code from which all of it counts as code."""
-_CELLS: Final = re.compile(r"\t|\|")
 _MIN_ROWS: Final = 3
 _MIN_COMMAS: Final = 2
 _MIN_CSV_ROWS: Final = 4
@@ -87,11 +86,6 @@ def _fences(text: str) -> Iterator[re.Match[str]]:
         else:
             num_open += 1
             start = _next_line(text, fence.start())
-
-
-def has_structure(text: str) -> bool:
-    """Return whether any block of the text is not prose."""
-    return any(block.kind != "prose" for block in blocks_of(text))
 
 
 def is_json(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Where greedy texts of two engines part."""
+"""Gaps of scores at the tokens where greedy texts of two engines part."""
 
 from __future__ import annotations
 

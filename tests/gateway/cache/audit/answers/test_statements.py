@@ -1,4 +1,4 @@
-"""What answers state, and whether one states all that another does."""
+"""Statements of answers, and whether one answer states all that another does."""
 
 from __future__ import annotations
 
