@@ -55,6 +55,7 @@ class RequestContext:
         "quota",
         "record",
         "reservation",
+        "responded_at",
         "routing_request",
         "semantic_lookup",
         "send",
@@ -85,6 +86,8 @@ class RequestContext:
         self.place = RequestPhase.QUEUED
         self.has_started = False
         """True if the status line is out: from here on only an error event can report a failure."""
+        self.responded_at: float | None = None
+        """Time at which the response began; None before."""
         self.wants_timing = False
         self.is_shadowed = False
         """True if its answer will be compared with another deployment's."""
@@ -99,8 +102,8 @@ class RequestContext:
         """Pending lookup for that copy."""
         self.semantic_lookup: SemanticLookup | None = None
         """Lookup of similar answers, where the route has one and it has begun."""
-        self.begin_lookup: Callable[[], SemanticLookup | None] | None = None
-        """Callback that begins it during the dispatch; None: it has begun, or there is none."""
+        self.begin_lookup: Callable[[bool], SemanticLookup | None] | None = None
+        """Callback that begins it, or skips it on False; None: it has begun, or there is none."""
         self.vector_task: asyncio.Task[Vector | None] | None = None
         """Task that embeds the last user text; None if nothing has needed it."""
         self.keeps_whole = False
@@ -190,7 +193,7 @@ class RequestContext:
     async def begin(self, status: int, headers: list[Header]) -> None:
         """Send the status line and the headers; they leave with the first bytes of the body."""
         self.record.status = status
-        self.has_started = True
+        self.has_started, self.responded_at = True, self.clock()
         if self.exchange is not None:
             headers = self.exchange.headers(headers)
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
@@ -220,7 +223,7 @@ class RequestContext:
                 body = await self.exchange.keep(body)
         self.record.status = status
         self.record.bytes_out = len(body)
-        self.has_started = True
+        self.has_started, self.responded_at = True, self.clock()
         if self.channel is not None:
             if not self.channel.respond(status, headers, body):
                 await self.channel.drain()

@@ -30,6 +30,9 @@ BENCHES: Final[Mapping[str, Entry]] = {
     "surfaces": Entry(
         "gateway.surfaces", "what Responses and Messages cost beside chat completions, a request and a stream event"
     ),
+    "busy_lookups": Entry(
+        "gateway.busy_lookups", "semantic lookups on a machine whose cores are full: late, skipped, and hits kept"
+    ),
     "streams": Entry(
         "gateway.streams", "many concurrent streams: none lost, what the gateway adds to first token and gaps"
     ),

@@ -79,7 +79,13 @@ class ResponseCache:
             rng=runtime.rng,
             wall=wall,
         )
-        self.late = LateIndex(self.semantic, embedder, count=lambda end: metrics.cache_late_index.labels(end).inc())
+        self.late = LateIndex(
+            self.semantic,
+            embedder,
+            times=self.route_stats.times,
+            count=lambda end: metrics.cache_late_index.labels(end).inc(),
+            clock=runtime.clock,
+        )
         self.similar = SemanticStage(
             self.semantic,
             self.embedder,
@@ -161,6 +167,7 @@ class ResponseCache:
         if problem is not None:
             self._log.event("index_dropped", level="warning", error=problem)
         self.semantic.open(index, name, scale.of)
+        self.late.begin()
         saved_at = time.monotonic()
         while True:
             self.semantic.drops_orphans = sharing is None or sharing.is_caught_up

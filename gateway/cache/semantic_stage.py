@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final, Protocol
 
+from gateway.cache.audit.lookup_times import ResponseSource
 from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
 from gateway.cache.cache_race import CacheRace
 from gateway.cache.exact.cache_lookup import CacheLookup
@@ -15,9 +16,9 @@ from gateway.cache.exact.needs import needs_of
 from gateway.cache.grammar.vocabulary import ranks
 from gateway.cache.semantic.canonical_question import canonical_question
 from gateway.cache.semantic.guards import guard_of
-from gateway.cache.semantic.late_index import LateIndex
+from gateway.cache.semantic.late_index import LateIndex, QueuedEmbeds
 from gateway.cache.semantic.semantic_lookup import LookupSubject, SemanticLookup
-from gateway.cache.semantic.semantic_tier import Embeds, SemanticTier
+from gateway.cache.semantic.semantic_tier import SemanticTier
 from gateway.cache.similarity.language import is_unguarded
 from gateway.chat.request import ChatRequest
 from gateway.forwarding.dispatch import Dispatch
@@ -28,6 +29,7 @@ from gateway.telemetry.records.record import CacheResult, Neighbourhood, Request
 from gateway.timeline import Clock, Stage
 
 MODE: Final = "exact_then_semantic"
+_OK: Final = 200
 
 
 class Audits(Protocol):
@@ -52,14 +54,14 @@ class Audits(Protocol):
 
 
 class SemanticStage:
-    """Lookups before or during the upstream call, whichever costs less."""
+    """Lookups before or during the upstream call, whichever costs less, or none where it would come too late."""
 
     __slots__ = ("_audits", "_clock", "_embedder", "_late", "_route_stats", "_tier", "_wall", "_workers")
 
     def __init__(
         self,
         tier: SemanticTier,
-        embedder: Embeds,
+        embedder: QueuedEmbeds,
         route_stats: RouteStatsTable,
         audits: Audits,
         *,
@@ -88,11 +90,13 @@ class SemanticStage:
         """Return a semantic hit, where waiting for a lookup pays; elsewhere `race` searches."""
         stats = self._stats(ctx, planned)
         ctx.begin_lookup = partial(self._begin, ctx, request, planned, lookup, stats)
+        may_race = self._may_race(ResponseSource(planned.route.id, "", request.stream))
+        waits = lookup.result is CacheResult.MISS and stats.order.waits(_load(planned), may_race=may_race)
         if planned.encoders:  # the router needs the vector, too
-            ctx.begin_lookup()
-        if lookup.result is not CacheResult.MISS or not stats.order.waits(_load(planned)):
+            ctx.begin_lookup(waits or may_race)
+        if not waits:
             return None
-        semantic = ctx.semantic_lookup if ctx.begin_lookup is None else ctx.begin_lookup()
+        semantic = ctx.semantic_lookup if ctx.begin_lookup is None else ctx.begin_lookup(True)
         if semantic is None:
             return None
         await semantic.done
@@ -107,35 +111,61 @@ class SemanticStage:
 
         The lookup begins when the request is on its way, or waits for a permit: before, it would delay a miss.
         """
-        race, timeline = CacheRace(ctx), ctx.record.timeline
+        race = CacheRace(ctx)
+        dispatched: list[tuple[ResponseSource, float]] = []
 
         def look() -> None:
-            semantic = ctx.semantic_lookup if ctx.begin_lookup is None else ctx.begin_lookup()
-            if semantic is not None:
+            source = ResponseSource(planned.route.id, ctx.record.deployment, request.stream)
+            dispatched.append((source, self._clock()))
+            begin = ctx.begin_lookup
+            semantic = ctx.semantic_lookup if begin is None else begin(self._may_race(source))
+            if semantic is not None and semantic.is_lookup:
                 race.watch(semantic)
 
         dispatch = Dispatch(forward, self._clock, look)
         async with race:
             await dispatch
         semantic = ctx.semantic_lookup
-        if semantic is None:  # the lookup was not allowed, or had no time to begin
+        for source, began_at in dispatched:
+            self._note_times(ctx, self._stats(ctx, planned), source, began_at, is_lost=race.is_lost)
+        if semantic is None:  # the lookup was not allowed, was skipped, or had no time to begin
             return None
-        if semantic.finding is not None:
-            timeline.spent[Stage.EMBED] = semantic.embed_s  # it ran beside other stages: their sum is above the total
+        if semantic.finding is not None:  # it ran beside other stages: their sum is above the total
+            ctx.record.timeline.spent[Stage.EMBED] = semantic.embed_s
         if race.is_lost:
             ctx.record.was_sent = ctx.place is not RequestPhase.QUEUED
             semantic.stats.order.note_called_off(dispatch.worked_s)
             return self._found(ctx, request, planned, semantic)
-        if ctx.record.cache is CacheResult.MISS:
-            ctx.record.cache_reason = semantic.reason
+        if ctx.record.cache is CacheResult.MISS and semantic.is_lookup:
+            ctx.record.cache_reason = semantic.reason(ctx.responded_at)
         self._note_neighbour(ctx, semantic)
-        first_byte_s = timeline.spent[Stage.UPSTREAM_FIRST_BYTE]
-        if first_byte_s is not None:
-            semantic.stats.order.note_upstream(first_byte_s)
         return None
 
+    def _may_race(self, source: ResponseSource) -> bool:
+        return self._route_stats.times.may_begin(source, self._embedder.num_waiting, self._clock())
+
+    def _note_times(
+        self, ctx: RequestContext, stats: RouteStats, source: ResponseSource, began_at: float, *, is_lost: bool
+    ) -> None:
+        """Note what a dispatch at `began_at` shows about the times of responses and of lookups beside them."""
+        times, semantic, now = self._route_stats.times, ctx.semantic_lookup, self._clock()
+        if semantic is not None and semantic.is_lookup and not semantic.ended_before(began_at):
+            times.note_race(source, now, is_late=not is_lost and semantic.is_late(ctx.responded_at))
+        if is_lost or ctx.responded_at is None or ctx.record.status != _OK:
+            return
+        took_s = ctx.responded_at - began_at
+        stats.order.note_upstream(took_s)
+        for one in (source, source._replace(deployment="")):
+            times.note_response(one, took_s, now)
+
     def _begin(
-        self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, lookup: CacheLookup, stats: RouteStats
+        self,
+        ctx: RequestContext,
+        request: ChatRequest,
+        planned: PlannedRoute,
+        lookup: CacheLookup,
+        stats: RouteStats,
+        may_look: bool,
     ) -> SemanticLookup | None:
         ctx.begin_lookup = None
         key, wanted, record = lookup.key, lookup.wanted, ctx.record
@@ -149,18 +179,28 @@ class SemanticStage:
             if reason is None and key.text is not None:
                 lookup.on_stored = self._index_later
             return None
+        if is_miss and not may_look:
+            record.cache_reason = "skipped"
+            if not planned.encoders:  # else the vector is computed for the router
+                lookup.on_stored = self._index_later
+                return None
+        num_waiting = self._embedder.num_waiting
         semantic = ctx.semantic_lookup = SemanticLookup(
             self._tier,
             ctx.vector(self._embedder, key.text if planned.encoders else canonical_question(key.text)),
             subject=LookupSubject(key, wanted, TenantRoute(record.tenant, record.route), stats, needs_of(request)),
             clock=self._clock,
             workers=self._workers,
-            is_lookup=is_miss,
+            is_lookup=is_miss and may_look,
         )
+        semantic.on_end = partial(self._note_end, num_waiting)
         semantic.on_other = partial(self._audits.compare, ctx, request, planned)
         semantic.on_unplaced = self._late.add
         lookup.on_stored = semantic.stored
         return semantic
+
+    def _note_end(self, num_waiting: int, took_s: float, search_s: float) -> None:
+        self._route_stats.times.note_lookup(took_s, search_s, num_waiting, self._clock())
 
     def _index_later(self, entry: CacheEntry, share: Callable[[CacheEntry], None]) -> None:
         share(entry)

@@ -5,6 +5,7 @@ A lookup either delays the answer or races the deployment:
     lookup waits for the vector      encode ────────▶ search ▶ hit          late by the encoder
     lookup beside the deployment     encode ────────────────▶ search ▶ …
                                      deployment ─────▶ first token          the hit is lost: `late`
+    no lookup, as it would be late   deployment ─────▶ first token          the hit is lost: `skipped`
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from gateway.diagnosis.late import GREW, LEAST_S, MIN_BASELINE, MIN_REQUESTS, is
 from gateway.diagnosis.policy_lines import PolicyLines
 from gateway.diagnosis.window import Window
 
-_LOST: Final = ("late", "no_vector")
+_LOST: Final = ("late", "no_vector", "skipped")
 _LOOKUP_STAGES: Final = ("similar", "unguarded", "alone", "doubtful", "closed", *_LOST)
 _LOST_RATIO: Final = 0.1
 """Share of lookups by which late ones must grow and hits must fall before hits count as lost."""
@@ -51,7 +52,7 @@ class Lookups:
 
     @property
     def lost_ratio(self) -> float:
-        """Share of lookups that a deployment's answer overtook or that had no vector; 0 without lookups."""
+        """Share of lookups that were or would have been late, or that had no vector; 0 without lookups."""
         return self.num_lost / self.num if self.num else 0.0
 
 

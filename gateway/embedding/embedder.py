@@ -69,6 +69,7 @@ class Embedder:
         self._close = close
         self._waiting: deque[_Wanted] = deque()
         self._has_work = asyncio.Event()
+        self._is_idle = asyncio.Event()
         self._thread: Workers | None = None
         self._task: asyncio.Task[None] | None = None
         self._encoder: TextEncoder | None = None
@@ -93,6 +94,10 @@ class Embedder:
         """Number of texts that no batch has taken yet."""
         return len(self._waiting)
 
+    async def until_idle(self) -> None:
+        """Return once the encoder is loaded and no text waits for it."""
+        await self._is_idle.wait()
+
     def start(self) -> None:
         """Begin to load the encoder, unless that has begun; returns at once."""
         if self._task is None:
@@ -104,6 +109,7 @@ class Embedder:
         task, self._task = self._task, None
         thread, self._thread = self._thread, None
         self._encoder = None
+        self._is_idle.clear()
         if task is not None:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -126,6 +132,7 @@ class Embedder:
             return None
         wanted = _Wanted(text, asyncio.get_running_loop().create_future())
         self._waiting.append(wanted)
+        self._is_idle.clear()
         self._has_work.set()
         try:
             vector = await wanted.vector
@@ -153,6 +160,8 @@ class Embedder:
         self._encoder = encoder
         loop = asyncio.get_running_loop()
         while True:
+            if not self._waiting:
+                self._is_idle.set()
             await self._has_work.wait()
             batch = self._take()
             if not batch:

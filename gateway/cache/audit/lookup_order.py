@@ -1,4 +1,4 @@
-"""LookupOrder: whether a request waits for the semantic lookup, or is sent upstream while the lookup runs.
+"""LookupOrder: whether a request waits for the semantic lookup, or is sent upstream at once.
 
 Waiting delays each miss by the time of a lookup. Sending at once wastes work where the lookup then hits: time of the
 gateway's core, and a prompt at a deployment. The prompt costs as much as the deployments are loaded. Wait where
@@ -7,6 +7,9 @@ gateway's core, and a prompt at a deployment. The prompt costs as much as the de
 
 Usual figures are half a millisecond to send and cancel, and five for a lookup. With these, requests wait for an idle
 deployment from nine hits in ten lookups on.
+
+Where a lookup beside the upstream call would come too late, the alternative to waiting is no lookup. A hit then saves
+the client the time by which the deployment is slower, too.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ class LookupOrder(msgspec.Struct, gc=False):
     hit_ratio: float = 0.0
     lookup_s: float = _FIRST_LOOKUP_S
     saved_s: float = 0.0
-    """Time from the end of a lookup to a deployment's answer."""
+    """Time from the dispatch of a request to the beginning of its response."""
     dispatch_s: float = 0.0
     """Time of the event loop's work for a request that is cancelled; 0 until one was seen."""
 
@@ -34,19 +37,22 @@ class LookupOrder(msgspec.Struct, gc=False):
         self.hit_ratio += _SMOOTHING * (is_hit - self.hit_ratio)
         self.lookup_s += _SMOOTHING * (took_s - self.lookup_s)
 
-    def note_upstream(self, first_byte_s: float) -> None:
-        """Note a deployment's time to first byte."""
-        self.saved_s += _SMOOTHING * (first_byte_s - self.saved_s)
+    def note_upstream(self, took_s: float) -> None:
+        """Note the time from a dispatch to the beginning of the response."""
+        self.saved_s += _SMOOTHING * (took_s - self.saved_s)
 
     def note_called_off(self, worked_s: float) -> None:
         """Note the event loop's work for a request that was cancelled."""
         self.dispatch_s += _SMOOTHING * (worked_s - self.dispatch_s)
 
-    def waits(self, load_ratio: float) -> bool:
+    def waits(self, load_ratio: float, *, may_race: bool = True) -> bool:
         """Return whether the next request waits for its lookup.
 
         Args:
             load_ratio: Share of permits taken, 1 when requests queue. A hit saves an idle deployment nothing.
+            may_race: False where a lookup beside the upstream call would come too late.
         """
         spared_s = self.dispatch_s + self.saved_s * min(1.0, max(0.0, load_ratio))
+        if not may_race:
+            spared_s += max(0.0, self.saved_s - self.lookup_s)
         return self.hit_ratio * spared_s > (1.0 - self.hit_ratio) * self.lookup_s

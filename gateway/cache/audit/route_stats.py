@@ -10,6 +10,7 @@ from gateway.cache.audit.doubt_factor import DoubtFactor
 from gateway.cache.audit.error_budget import CLOSED, TIGHTENINGS, next_level, tightening_of
 from gateway.cache.audit.evidence import AuditEvidence, Sample
 from gateway.cache.audit.lookup_order import LookupOrder
+from gateway.cache.audit.lookup_times import LookupTimes
 from gateway.cache.audit.similarities import Similarities
 from gateway.cache.similarity.decision import EntryAudits
 from gateway.util.bounded_dict import Recent
@@ -161,11 +162,13 @@ class RouteStats:
 class RouteStatsTable:
     """The statistics of a process; the longest unused are dropped first."""
 
-    __slots__ = ("_predictor", "_route_stats")
+    __slots__ = ("_predictor", "_route_stats", "times")
 
     def __init__(self, predictor: MatchPredictor) -> None:
         """Start without evidence; `predictor` is the shipped model."""
         self._predictor = predictor
+        self.times = LookupTimes()
+        """Times of lookups and responses, of all tenants together."""
         self._route_stats: Recent[TenantRoute, RouteStats] = Recent(MAX_ROUTE_STATS)
 
     def of(self, whose: TenantRoute) -> RouteStats:

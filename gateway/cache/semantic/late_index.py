@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Literal, Protocol
 
+from gateway.cache.audit.lookup_times import LookupTimes
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.semantic.semantic_tier import Embeds, SemanticTier
+from gateway.timeline import Clock
 from gateway.util.fair_bounded_dict import FairRecent
 
 MAX_WAITING: Final = 100_000
 """Entries that wait; beyond it, the tenant with the most loses its oldest."""
-_IDLE_POLL_S: Final = 0.02
 
 Share = Callable[[CacheEntry], None]
 LateEnd = Literal["indexed", "no_vector", "gone", "dropped"]
@@ -27,19 +28,42 @@ class QueuedEmbeds(Embeds, Protocol):
         """Return the number of texts that no batch has taken yet."""
         ...
 
+    async def until_idle(self) -> None:
+        """Return once the encoder is loaded and no text waits for it."""
+        ...
+
 
 class LateIndex:
     """Queue behind the encoder's own: it sends one text at a time, and only while no lookup waits."""
 
-    __slots__ = ("_count", "_embedder", "_has_work", "_tier", "_waiting")
+    __slots__ = ("_clock", "_count", "_embedder", "_has_work", "_is_open", "_tier", "_times", "_waiting")
 
-    def __init__(self, tier: SemanticTier, embedder: QueuedEmbeds, *, count: Callable[[LateEnd], None]) -> None:
-        """Create an empty queue; `count` gets the end of each entry's wait."""
+    def __init__(
+        self,
+        tier: SemanticTier,
+        embedder: QueuedEmbeds,
+        *,
+        times: LookupTimes,
+        count: Callable[[LateEnd], None],
+        clock: Clock,
+    ) -> None:
+        """Create an empty queue.
+
+        Args:
+            tier: The semantic tier.
+            embedder: The encoder behind its queue.
+            times: Told what the encodings take, which shows what lookups would.
+            count: Told the end of each entry's wait.
+            clock: Seconds on a monotonic clock.
+        """
         self._tier = tier
         self._embedder = embedder
         self._count = count
         self._waiting: FairRecent[bytes, Share] = FairRecent(MAX_WAITING)
+        self._times = times
+        self._clock = clock
         self._has_work = asyncio.Event()
+        self._is_open = asyncio.Event()
 
     @property
     def num_waiting(self) -> int:
@@ -52,29 +76,33 @@ class LateIndex:
             self._count("dropped")
         self._has_work.set()
 
+    def begin(self) -> None:
+        """Start to index, because the tier has an index now."""
+        self._is_open.set()
+
     async def run(self) -> None:
-        """Index what waits, oldest first, until cancelled."""
+        """Index what waits once `begin` was called, oldest first, until cancelled."""
+        await self._is_open.wait()
         while True:
             self._has_work.clear()
             if not self._waiting:
                 await self._has_work.wait()
-            while not self._has_time:
-                await asyncio.sleep(_IDLE_POLL_S)
+            await self._embedder.until_idle()
             for exact, share in self._waiting.oldest_of_each():
                 self._waiting.pop(exact)
                 self._count(await self._index(exact, share))
-
-    @property
-    def _has_time(self) -> bool:
-        return self._tier.is_open and self._embedder.is_ready and self._embedder.num_waiting == 0
 
     async def _index(self, exact: bytes, share: Share) -> LateEnd:
         entry = self._tier.entry_of(exact)
         if entry is None or entry.text is None:
             return "gone"
+        is_alone, began_at = self._embedder.num_waiting == 0, self._clock()
         vector = await self._embedder.embed(entry.text)
         if vector is None:
             return "no_vector"
+        if is_alone:
+            now = self._clock()
+            self._times.note_encoding(now - began_at, now)
         self._tier.place(entry, vector)
         share(self._tier.packed(entry, vector))
         return "indexed"

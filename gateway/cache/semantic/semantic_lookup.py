@@ -36,9 +36,9 @@ class SemanticLookup:
     """A lookup under way. Once it is `done`, `finding` is set, and `on_hit` was called if it is a hit."""
 
     __slots__ = (
-        *("_began_at", "_clock", "_has_place", "_is_lookup", "_needs", "_tier", "_workers", "stats", "done", "embed_s"),
-        "finding",
-        *("key", "on_hit", "on_other", "on_unplaced", "search_s", "vector", "wanted", "whose"),
+        *("_began_at", "_clock", "_has_place", "_needs", "_tier", "_workers", "done", "embed_s", "ended_at", "finding"),
+        *("is_lookup", "key", "on_end", "on_hit", "on_other", "on_unplaced", "search_s", "stats", "vector", "wanted"),
+        "whose",
     )
 
     def __init__(
@@ -69,13 +69,17 @@ class SemanticLookup:
         self.stats = subject.stats
         self._clock = clock
         self._workers = workers
-        self._is_lookup = is_lookup
+        self.is_lookup = is_lookup
         self._needs = subject.needs
         self._began_at = clock()
         self._has_place = False
         self.embed_s = 0.0
         self.search_s = 0.0
+        self.ended_at: float | None = None
+        """Time of the end; None before."""
         self.finding: SemanticResult | None = None
+        self.on_end: Callable[[float, float], None] | None = None
+        """Callback for the seconds that the lookup took, and the part of them after the encoding."""
         self.on_hit: Callable[[], None] | None = None
         self.on_other: Callable[[SemanticLookup, CacheEntry], None] | None = None
         """Callback when a deployment has answered what an entry might have answered: the two can be compared."""
@@ -85,16 +89,27 @@ class SemanticLookup:
         """Future that is set when the lookup has ended."""
         vector.add_done_callback(self._look)
 
-    @property
-    def reason(self) -> SimilarReason:
-        """Return why the lookup has had no effect so far; one that has not ended, or hit too late, is late."""
-        return "late" if self.finding is None or self.finding.is_hit else self.finding.reason
+    def reason(self, responded_at: float | None) -> SimilarReason:
+        """Return why the lookup had no effect; one that ended after the response had begun is late."""
+        if self.finding is None or self.finding.is_hit or self.is_late(responded_at):
+            return "late"
+        return self.finding.reason
+
+    def is_late(self, responded_at: float | None) -> bool:
+        """Return whether the lookup has not ended, or ended after the response had begun; None: it has not begun."""
+        return self.ended_at is None or (responded_at is not None and self.ended_at > responded_at)
+
+    def ended_before(self, instant: float) -> bool:
+        """Return whether the lookup had ended at a time of the clock."""
+        return self.ended_at is not None and self.ended_at < instant
 
     def close(self) -> None:
         """End the lookup with its request, unless the vector is needed for the response."""
         self.on_hit = None
         if not self._has_place:
             self.on_other = self.on_unplaced = None
+            if self.ended_at is None and self.on_end is not None:  # it would have taken longer still
+                self.on_end(self._clock() - self._began_at, 0.0)
             self.vector.cancel()
             self.done.cancel()
 
@@ -116,7 +131,7 @@ class SemanticLookup:
             return
         self.embed_s = self._clock() - self._began_at
         vector = encoded.result()
-        if not self._is_lookup:
+        if not self.is_lookup:
             self._end(None)
         elif vector is None:
             self._end(_NO_VECTOR)
@@ -132,10 +147,13 @@ class SemanticLookup:
 
     def _end(self, finding: SemanticResult | None) -> None:
         self.finding = finding
-        took_s = self._clock() - self._began_at
+        self.ended_at = self._clock()
+        took_s = self.ended_at - self._began_at
         self.search_s = took_s - self.embed_s
         if finding is not None:
             self.stats.order.note(is_hit=finding.is_hit, took_s=took_s)
+        if finding is not _NO_VECTOR and self.on_end is not None:
+            self.on_end(took_s, self.search_s)
         if not self.done.done():
             self.done.set_result(None)
         if finding is not None and finding.is_hit and self.on_hit is not None:

@@ -27,7 +27,7 @@ GuardReason = Literal[
 - `time_dependent`, `personal`: the answer changes with the day or the person.
 """
 
-SimilarReason = Literal["similar", "unguarded", "alone", "doubtful", "closed", "no_vector", "late"]
+SimilarReason = Literal["similar", "unguarded", "alone", "doubtful", "closed", "no_vector", "late", "skipped"]
 """Result of a semantic lookup.
 
 - `similar`: served.
@@ -36,7 +36,8 @@ SimilarReason = Literal["similar", "unguarded", "alone", "doubtful", "closed", "
 - `doubtful`: the neighbour's match probability is below the threshold.
 - `closed`: it passes the policy's threshold, but not the one that audits or the error budget have raised.
 - `no_vector`: the prompt has no embedding.
-- `late`: a deployment was faster.
+- `late`: the lookup ended after the deployment's response had begun.
+- `skipped`: there was none, because it would have been late.
 """
 
 ExactReason = Literal[

@@ -30,3 +30,10 @@ def test_where_nearly_every_lookup_hits_not_even_an_idle_deployment_is_called_fo
     for _ in range(400):
         order.note(is_hit=False, took_s=0.005)
     assert not order.waits(0.0)
+
+
+def test_where_a_lookup_beside_the_call_would_be_late_waiting_saves_the_client_time_too() -> None:
+    order = LookupOrder(hit_ratio=0.5, lookup_s=0.02, saved_s=0.1)
+    assert not order.waits(0.0), "beside the call a hit is as soon"
+    assert order.waits(0.0, may_race=False)
+    assert not LookupOrder(hit_ratio=0.05, lookup_s=0.02, saved_s=0.1).waits(0.0, may_race=False), "misses would pay"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from gateway.embedding.embedder import Embedder
 from tests.gateway.cache.similar_stack import cache_of, call, echo, keep, similar, until
 from tests.gateway.cache.test_semantic_stage import NEAR, SLOW_S, STORED
 from tests.gateway.scripted import hang
@@ -13,6 +16,16 @@ from tests.gateway.stack import Stack
 
 async def metrics_of(stack: Stack) -> str:
     return (await stack.get("/metrics", admin=True)).body.decode()
+
+
+@contextmanager
+def unloaded(embedder: Embedder) -> Iterator[None]:
+    """Take the encoder away, as before it is loaded."""
+    loaded, embedder._encoder = embedder._encoder, None
+    embedder._is_idle.clear()
+    yield
+    embedder._encoder = loaded
+    embedder._is_idle.set()
 
 
 async def test_what_found_a_full_queue_is_indexed_once_the_encoder_has_time(tmp_path: Path) -> None:
@@ -35,22 +48,21 @@ async def test_what_found_a_full_queue_is_indexed_once_the_encoder_has_time(tmp_
 async def test_what_came_before_the_encoder_was_loaded_is_indexed_later(tmp_path: Path) -> None:
     async with similar(tmp_path) as (stack, _):
         answers = stack.gateway._answers
-        loaded, answers.embedder._encoder = answers.embedder._encoder, None
-        assert cache_of(await call(stack, STORED)) == "miss"
-        assert answers.late.num_waiting == 1
-        await asyncio.sleep(0)
-        answers.embedder._encoder = loaded
+        with unloaded(answers.embedder):
+            assert cache_of(await call(stack, STORED)) == "miss"
+            assert answers.late.num_waiting == 1
+            await asyncio.sleep(0)
+            assert answers.late.num_waiting == 1
         await until(lambda: answers.semantic.num_entries == 1)
 
 
 async def test_what_is_purged_meanwhile_is_not_indexed(tmp_path: Path) -> None:
     async with similar(tmp_path) as (stack, _):
         answers = stack.gateway._answers
-        loaded, answers.embedder._encoder = answers.embedder._encoder, None
-        await call(stack, STORED)
-        purge = {"text": STORED, "dry_run": False}
-        assert (await stack.call(purge, path="/admin/api/cache/purge", admin=True)).status == 200
-        answers.embedder._encoder = loaded
+        with unloaded(answers.embedder):
+            await call(stack, STORED)
+            purge = {"text": STORED, "dry_run": False}
+            assert (await stack.call(purge, path="/admin/api/cache/purge", admin=True)).status == 200
         await until(lambda: answers.late.num_waiting == 0)
         assert 'penstock_cache_late_index_total{end="gone"} 1.0' in await metrics_of(stack)
 

@@ -41,7 +41,7 @@ class Lookup:
 
 async def test_a_hit_is_reported_once_its_vector_is_there() -> None:
     case = Lookup()
-    assert case.lookup.reason == "late", "it has not ended"
+    assert case.lookup.reason(None) == "late", "it has not ended"
     case.world.now += 0.5
     await case.comes(case.world.vector)
     assert case.hits == [True]
@@ -55,7 +55,7 @@ async def test_without_a_neighbour_or_without_a_vector_there_is_no_hit_and_a_rea
     alone, blind = Lookup(has_entry=False), Lookup()
     await alone.comes(alone.world.vector)
     await blind.comes(None)
-    assert (alone.lookup.reason, blind.lookup.reason) == ("alone", "no_vector")
+    assert (alone.lookup.reason(None), blind.lookup.reason(None)) == ("alone", "no_vector")
     assert alone.hits == blind.hits == []
 
 
