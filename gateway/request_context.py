@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.access.api_keys import Caller
 from gateway.admission.quotas.quota_headers import rate_limit_headers
@@ -30,6 +30,13 @@ _LONG_STREAM_BYTES: Final = 256 * 1024
 _TIMING: Final = b"admit;dur=%.3f, trim;dur=%.3f, cache;dur=%.3f, route;dur=%.3f, queue;dur=%.3f"
 
 
+class AnswerConfidence(NamedTuple):
+    """Probability that an answer which had begun is good enough, as a cascade estimated it."""
+
+    deployment: str
+    probability: float
+
+
 class RequestContext:
     """The state of one request. `place` is the phase in which a client that leaves now would have left."""
 
@@ -41,6 +48,7 @@ class RequestContext:
         "capture",
         "channel",
         "clock",
+        "confidence",
         "exchange",
         "flight",
         "gone_at",
@@ -93,6 +101,8 @@ class RequestContext:
         """True if its answer will be compared with another deployment's."""
         self.hides_odds = False
         """True if the answer has log-probabilities that the client did not request."""
+        self.confidence: AnswerConfidence | None = None
+        """Confidence by which a cascade decided; None where none did."""
         self.cache_salt = b""
         """Salt that separates the tenants' prefixes in an engine's KV cache."""
         self.gone_at: float | None = None

@@ -20,6 +20,7 @@ from gateway.admin.api.request import endpoints_of
 from gateway.admin.assets import STATIC_PATH
 from gateway.admin.context import AdminContext, AdminSources, Replica
 from gateway.admin.handlers.cache import CacheHandlers
+from gateway.admin.handlers.cascades import CascadeHandlers
 from gateway.admin.handlers.diagnosis import DiagnosisHandlers
 from gateway.admin.handlers.labels import LabelHandlers
 from gateway.admin.routes import Operations, OwnPagesOnly, admin_application
@@ -228,6 +229,7 @@ class Gateway:
             DiagnosisHandlers(samples, lambda: self._current().policy),
             self._path.preview,
             LabelHandlers(self._path.learner),
+            CascadeHandlers(self._path.learner.calibrator, self._path.labels, self.control.audit, wall=time.time),
         )
         static = Mount(STATIC_PATH, self.room.assets.router(), middleware=[Middleware(OwnPagesOnly, gate=gate)])
         return admin_application(

@@ -19,6 +19,7 @@ from gateway.app.response_cache import ResponseCache
 from gateway.app.runtime import Runtime
 from gateway.app.shared_state import SharedState
 from gateway.background.background_request import BackgroundRequester
+from gateway.background.cascade_calibrator import CascadeCalibrator
 from gateway.background.follow_up import FollowUp
 from gateway.background.label_store import LabelJournal
 from gateway.background.quality_learner import Learner
@@ -142,9 +143,25 @@ class RequestPath:
         stores: SharedState,
     ) -> None:
         retention_s = config.policy.label_retention_days * DAY_S
+        calibrator = CascadeCalibrator(
+            predictors.thresholds,
+            metrics=runtime.metrics,
+            tasks=BackgroundTasks(runtime.note_failed_task),
+            wall=runtime.wall,
+        )
+        calibrator.on_change = lambda pair, min_quality, threshold: runtime.log.event(
+            "cascade_threshold",
+            weak=pair[0],
+            strong=pair[1],
+            min_quality=min_quality,
+            state=threshold.state,
+            confidence=round(threshold.confidence, 4),
+            num_labels=threshold.num_labels,
+        )
         learner = self.learner = Learner(
             predictors,
             answers.embedder,
+            calibrator=calibrator,
             metrics=runtime.metrics,
             tasks=BackgroundTasks(runtime.note_failed_task),
             retention_s=retention_s,

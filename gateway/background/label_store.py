@@ -1,6 +1,7 @@
 """LabelJournal: labels of pairs of models in the store; every replica learns from all of them, also after a restart.
 
 A key is the time of its label in milliseconds, the process and a number, so that keys are in the order of time.
+`restart.WEAK/STRONG` is the time from which on a pair's labels count for its cascades.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
+import msgspec
+
+from gateway.background.cascade_calibrator import CalibrationRestart
 from gateway.cache.exact.sealed import seal, unseal
 from gateway.store.base import Store, StoreUnavailable
 from gateway.store.follower import ChangeFollower
@@ -22,6 +26,11 @@ MAX_WAITING: Final = 2000
 """Maximum number of labels that wait for the store; beyond it, the tenant with the most loses its oldest."""
 _REMOVALS: Final = ""
 """Owner of the removals that wait."""
+_RESTART: Final = "restart."
+_RESTARTS: Final = " "
+"""Owner of the restarts that wait: no tenant's name is a blank."""
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(CalibrationRestart).decode
 
 
 class Takes(Protocol):
@@ -33,6 +42,10 @@ class Takes(Protocol):
 
     def drop(self, key: str) -> None:
         """Drop a label that is gone."""
+        ...
+
+    def restart(self, restart: CalibrationRestart) -> None:
+        """Leave earlier labels of a pair out of its cascades' thresholds."""
         ...
 
 
@@ -49,7 +62,7 @@ class LabelJournal:
         self._retention_s = retention_s
         self._wall = wall
         self._num = 0
-        self._waiting: FairRecent[str, Label | None] = FairRecent(MAX_WAITING)
+        self._waiting: FairRecent[str, Label | CalibrationRestart | None] = FairRecent(MAX_WAITING)
         self._follower = ChangeFollower(store, SPACE, self._take)
         self._is_wanted = asyncio.Event()
 
@@ -65,6 +78,12 @@ class LabelJournal:
         for gone in self._learner.take(key, label):
             self._learner.drop(gone)
             self._waiting.put(gone, None, _REMOVALS)
+        self._is_wanted.set()
+
+    def restart(self, restart: CalibrationRestart) -> None:
+        """Take the thresholds of a pair's cascades back, here and elsewhere."""
+        self._learner.restart(restart)
+        self._waiting.put(f"{_RESTART}{restart.weak}/{restart.strong}", restart, _RESTARTS)
         self._is_wanted.set()
 
     async def run(self) -> None:
@@ -90,21 +109,35 @@ class LabelJournal:
             async with asyncio.timeout(TICK_S):
                 await self.write_pending()
 
-    async def _write(self, key: str, label: Label | None) -> None:
-        if label is None:
+    async def _write(self, key: str, item: Label | CalibrationRestart | None) -> None:
+        if item is None:
             await self._store.delete(SPACE, key)
             return
-        left_s = label.at + self._retention_s - self._wall()
+        left_s = item.at + self._retention_s - self._wall()
         if left_s > 0:
-            await self._store.put(SPACE, key, seal(encode_label(label)), ttl_s=left_s)
+            value = encode_label(item) if isinstance(item, Label) else _encode(item)
+            await self._store.put(SPACE, key, seal(value), ttl_s=left_s)
 
     async def _take(self, key: str, value: bytes | None) -> None:
         if value is None:
             self._learner.drop(key)
             return
         stored = unseal(value)
+        if key.startswith(_RESTART):
+            restart = None if stored is None else _restart_of(stored)
+            if restart is not None:
+                self._learner.restart(restart)
+            return
         label = None if stored is None else decode_label(stored)
         if label is None:  # damaged, or of another version's figures: of no use to this one
             return
         for gone in self._learner.take(key, label):  # the process that made it deletes them
             self._learner.drop(gone)
+
+
+def _restart_of(data: bytes) -> CalibrationRestart | None:
+    """Return the stored restart; None for damaged bytes."""
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from gateway.background.background_request import BackgroundRequest
+from gateway.background.cascade_calibrator import CalibrationRestart, CascadeCalibrator
 from gateway.background.task_group import BackgroundTasks
 from gateway.cache.semantic.semantic_tier import Vector
 from gateway.embedding.embedder import Embedder
@@ -36,6 +37,7 @@ class _Given(NamedTuple):
     features: Features
     vector: Vector | None
     kind: str
+    confidence: float | None = None
 
 
 class Learner:
@@ -43,7 +45,7 @@ class Learner:
 
     __slots__ = (
         *("_answers", "_buffers", "_embedder", "_hasher", "_metrics", "_predictors", "_retention_s", "_tasks", "_wall"),
-        "keep",
+        *("calibrator", "keep"),
     )
 
     def __init__(
@@ -51,6 +53,7 @@ class Learner:
         predictors: Predictors,
         embedder: Embedder,
         *,
+        calibrator: CascadeCalibrator,
         metrics: GatewayMetrics,
         tasks: BackgroundTasks,
         retention_s: float,
@@ -66,6 +69,8 @@ class Learner:
         self._hasher = WordHasher()
         self._buffers: dict[Pair, LabelBuffer] = {}
         self._answers: FairRecent[tuple[str, str], _Given] = FairRecent(MAX_ANSWERS)
+        self.calibrator = calibrator
+        """Calibrator of the confidence from which a cascade's first answers go on."""
         self.keep: Callable[[Label], None] = lambda label: None
         """Callback that stores a label, and has it taken here and elsewhere."""
 
@@ -103,17 +108,19 @@ class Learner:
             source: Origin of the label.
             ctx: Context of the request, where it was routed by a prediction.
         """
-        found = weak_and_strong([item for item in question.snapshot.policy.deployments if item.id in ids])
-        if found is None:
+        both = weak_and_strong([item for item in question.snapshot.policy.deployments if item.id in ids])
+        if both is None:
             return
-        weak, strong = found
+        weak, strong = both
         pair = weak.model, strong.model
         features = self._features(question, pair, ctx)
         vector = None if ctx is None else ctx.known_vector
         if vector is None and self._embedder.is_ready:
             vector = await self._embedder.embed(prompt_text(question.request))
         kind = question.planned.route.select.kind
-        given = _Given(question.tenant, weak.id, pair, features, vector, kind)
+        found = None if ctx is None else ctx.confidence
+        confidence = found.probability if found is not None and found.deployment == weak.id else None
+        given = _Given(question.tenant, weak.id, pair, features, vector, kind, confidence)
         self._add(given, lost=0.0 if is_same else 1.0, source=source)
 
     def take(self, key: str, label: Label) -> list[str]:
@@ -123,12 +130,18 @@ class Learner:
         predictor = self._predictors.find(*label.pair)
         if predictor is not None and buffer.is_worth_learning and not self._tasks.num_running:
             self._tasks.spawn(self._learn(buffer, predictor), "learn")
+        self.calibrator.take(key, label)
         return gone
 
     def drop(self, key: str) -> None:
         """Drop a label that is gone."""
         for buffer in self._buffers.values():
             buffer.remove(key)
+        self.calibrator.drop(key)
+
+    def restart(self, restart: CalibrationRestart) -> None:
+        """Leave earlier labels of a pair out of its cascades' thresholds."""
+        self.calibrator.restart(restart)
 
     def labels(self) -> dict[Pair, list[tuple[str, Label]]]:
         """Return all labels, oldest first."""
@@ -141,6 +154,7 @@ class Learner:
     async def aclose(self) -> None:
         """Call off what is under way."""
         await self._tasks.cancel()
+        await self.calibrator.aclose()
 
     def _features(self, question: BackgroundRequest, pair: Pair, ctx: RequestContext | None) -> Features:
         verdict = None if ctx is None or ctx.routing_request is None else ctx.routing_request.verdict
@@ -161,6 +175,7 @@ class Learner:
             encoder=self._embedder.encoder_id or "",
             kind=given.kind,
             tenant=given.tenant,
+            confidence=given.confidence,
         )
         self._metrics.routing_labels.labels(given.deployment, source, "good" if lost < 0.5 else "lost").inc()
         self.keep(label)

@@ -13,7 +13,7 @@ Where no other deployment can take over, the small model's answer is passed on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
 import msgspec
@@ -30,12 +30,14 @@ from gateway.errors import GatewayError, UpstreamFailed
 from gateway.forwarding.attempt import OK, AttemptRunner, ForwardRequest, RetryElsewhere, UpstreamAttempt
 from gateway.forwarding.error_mapping import TOO_MANY_REQUESTS
 from gateway.forwarding.logprob_filter import LogprobReader, odds_of
+from gateway.request_context import AnswerConfidence
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.records.record import HandedOver, Usage
 from gateway.timeline import Stage
 from gateway.upstreams.http1.response import UpstreamResponse
 from gateway.util.workers import Workers
 from routing_policies.quality.cascade import Answer, Inquiry
+from routing_policies.quality.confidence import TokenOdds
 
 TOP_LOGPROBS: Final = 2
 MAX_ASSEMBLED_HERE_BYTES: Final = MAX_READ_HERE_BYTES
@@ -136,9 +138,24 @@ class Cascader:
             read = await self._workers.run(odds_of, attempt.body, limit) if is_long else odds_of(attempt.body, limit)
             odds, _ = read
             first_odds = odds[: inquiry.first_tokens]
-            return inquiry.decide(first_odds, is_whole=len(first_odds) == len(odds)) or "hand_over"
+            return self._decided(work, attempt, inquiry, first_odds, is_whole=len(first_odds) == len(odds))
         assert attempt.response is not None, "an answer is open once its request was sent"
         return await self._listen(work, attempt, attempt.response, inquiry)
+
+    def _decided(
+        self,
+        work: ForwardRequest,
+        attempt: UpstreamAttempt,
+        inquiry: Inquiry,
+        odds: Sequence[TokenOdds],
+        *,
+        is_whole: bool,
+    ) -> Answer:
+        """Return the last decision, and note the confidence behind it."""
+        probability = inquiry.probability(odds, is_whole=is_whole)
+        if probability is not None:
+            work.ctx.confidence = AnswerConfidence(attempt.live.id, probability)
+        return inquiry.decide(odds, is_whole=is_whole) or "hand_over"
 
     async def _listen(
         self, work: ForwardRequest, attempt: UpstreamAttempt, response: UpstreamResponse, inquiry: Inquiry
@@ -154,13 +171,13 @@ class Cascader:
             for piece in waiting[num_fed:]:
                 reader.feed(piece)
             num_fed = len(waiting)
-            answer = inquiry.decide(reader.odds[: inquiry.first_tokens], is_whole=reader.is_whole)
-            if answer is not None:
-                return answer
+            odds, is_whole = reader.odds[: inquiry.first_tokens], reader.is_whole
+            if inquiry.decide(odds, is_whole=is_whole) is not None:
+                return self._decided(work, attempt, inquiry, odds, is_whole=is_whole)
             if not await self._attempts.more(work, attempt):
                 if response.is_complete and not end_of_stream(b"".join(waiting)).is_complete:
                     self._break(work, attempt)
-                return inquiry.decide(reader.odds, is_whole=True) or "hand_over"
+                return self._decided(work, attempt, inquiry, reader.odds, is_whole=True)
 
     async def _assemble(self, work: ForwardRequest, attempt: UpstreamAttempt) -> bool:
         """Assemble the plain answer that the client wants from the stream.

@@ -24,7 +24,7 @@ from gateway.routing.shortlist import MANY, Shortlist
 from gateway.timeline import Clock
 from gateway.upstreams.http1.request import ExchangeTimeouts
 from routing_policies.decision import Decision
-from routing_policies.policy.document import Cascade, Deployment, Route
+from routing_policies.policy.document import Cascade, Deployment, Route, Select
 from routing_policies.profile import Profile, profile_of
 from routing_policies.quality.cascade import Inquiry
 from routing_policies.quality.pairs import (
@@ -33,6 +33,7 @@ from routing_policies.quality.pairs import (
     rated_candidates,
     served_select,
     strongest_of,
+    weak_and_strong,
 )
 from routing_policies.quality.predictor import Predictors
 from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
@@ -52,6 +53,7 @@ class PlannedRoute:
     """One route of one revision, with everything that can be computed before a request comes."""
 
     __slots__ = (
+        "_cascade_pair",
         "_clock",
         "_first",
         "_foregone",
@@ -59,6 +61,7 @@ class PlannedRoute:
         "_rng",
         "_shortlist",
         "_strongest",
+        "_thresholds",
         "_zone",
         "adapter",
         "cache_candidates",
@@ -116,7 +119,12 @@ class PlannedRoute:
         self.profile: Profile = profile_of(route.select)
         self.reads_prompt = bool(self.pair_predictors) or self.profile.reads_key
         """True if the choice depends on the prompt's content; otherwise `weighed` has nothing to add."""
-        self._strongest = strongest_of(members).id if self.pair_predictors else None
+        self._cascade_pair = _cascade_pair(route.select, [rules[item.id] for item in route.select.resolved()])
+        has_pair = bool(self.pair_predictors) or self._cascade_pair is not None
+        self._strongest = strongest_of(members).id if has_pair else None
+        self._thresholds = predictors.thresholds
+        if self._cascade_pair is not None and route.select.min_quality is not None:
+            self._thresholds.want(self._cascade_pair, route.select.min_quality)
         self.candidates = tuple((deployments[item.id], item.weight) for item in route.select.resolved())
         self._members = tuple(live for live, _ in self.candidates)
         is_priced, rated = self.profile.reads_cost, rated_candidates(route.select, members, self.pair_predictors)
@@ -232,23 +240,24 @@ class PlannedRoute:
         select = self.route.select
         if select.policy != "cascade" or select.min_quality is None or live is not self._members[0]:
             return None
-        first_tokens = (select.cascade or Cascade()).first_tokens
+        first_tokens, min_confidence = (select.cascade or Cascade()).first_tokens, select.min_quality
+        if self._cascade_pair is not None:
+            min_confidence = self._thresholds.confidence(self._cascade_pair, select.min_quality)
         verdict = None if routing_request is None else routing_request.verdict
         for pair_predictor, assessed in () if verdict is None else verdict.assessed:
             if pair_predictor.deployment == live.id:
                 model = pair_predictor.predictor.model
-                return Inquiry(select.min_quality, first_tokens, assessed.prediction.log_odds, model.checkpoints)
-        return Inquiry(select.min_quality, first_tokens)
+                return Inquiry(min_confidence, first_tokens, assessed.prediction.log_odds, model.checkpoints)
+        return Inquiry(min_confidence, first_tokens)
 
     def counterpart(self, deployment: str) -> str | None:
-        """Return the deployment whose answers show this one's quality, by the predictions; None where it is in none."""
+        """Return the deployment whose answers show this one's quality, in a pair or a cascade; None outside of them."""
+        weak = [pair_predictor.deployment for pair_predictor in self.pair_predictors]
+        if self._cascade_pair is not None and self._members[0].id not in weak:
+            weak.append(self._members[0].id)
         if deployment == self._strongest:
-            return self.pair_predictors[0].deployment
-        return (
-            self._strongest
-            if any(pair_predictor.deployment == deployment for pair_predictor in self.pair_predictors)
-            else None
-        )
+            return weak[0]
+        return self._strongest if deployment in weak else None
 
     @property
     def encoders(self) -> tuple[str, ...]:
@@ -325,6 +334,14 @@ class PlannedRoute:
         """Return the deployment with the shortest queue for its size among those that lack only a permit."""
         full = [live for live, _ in self.candidates if decision.dropped.get(live.id) == "full"]
         return min(full, key=lambda live: live.limiter.num_waiting / live.limiter.limit)
+
+
+def _cascade_pair(select: Select, members: Sequence[Deployment]) -> tuple[str, str] | None:
+    """Return the models of a cascade whose threshold follows labels: the first candidate's and the strongest one's."""
+    if select.policy != "cascade" or len(members) < 2 or not (select.cascade or Cascade()).calibrate:
+        return None
+    found = weak_and_strong((members[0], strongest_of(members)))
+    return None if found is None or found[0] is not members[0] else (found[0].model, found[1].model)
 
 
 def _left_s(start: NextStart) -> float:

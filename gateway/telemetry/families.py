@@ -102,6 +102,12 @@ class MetricFamilies:
         self.deployment_ready = make.gauge("deployment_ready", "Whether the deployment is ready.", ("deployment",))
         labelled = ("deployment", "source", "verdict")
         self.routing_labels = make.counter("routing_labels_total", "Labels of the small model's answers.", labelled)
+        self.cascade_threshold = make.gauge(
+            "cascade_threshold", "Confidence from which a small model's answer goes on.", ("weak", "strong", "quality")
+        )
+        self.cascade_labels = make.gauge(
+            "cascade_labels", "Labels with a confidence that the threshold rests on.", ("weak", "strong", "quality")
+        )
         compared = ("route", "deployment", "verdict")
         self.shadows = make.counter("shadows_total", "Answers held against another deployment's.", compared)
         self.retries = make.counter("retries_total", "Second attempts, by the deployment that failed.", ("deployment",))

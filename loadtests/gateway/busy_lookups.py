@@ -70,7 +70,8 @@ async def run(options: argparse.Namespace) -> Card:
 
 
 def _policy(url: str, models: Mapping[str, float]) -> dict[str, object]:
-    cache = {"mode": "exact_then_semantic", "scope": "tenant", "ttl_s": 3600, "max_error_ratio": 0.05, "audit_ratio": 0.0}
+    rule = {"mode": "exact_then_semantic", "scope": "tenant", "ttl_s": 3600}
+    cache = {**rule, "max_error_ratio": 0.05, "audit_ratio": 0.0}
     return {
         "schema_version": 1,
         "deployments": [{"id": name, "url": url, "model": name, "limits": {"max_in_flight": 1000}} for name in models],

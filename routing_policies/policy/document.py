@@ -425,6 +425,8 @@ class Cascade(_Strict, frozen=True, kw_only=True):
     """Number of tokens after which the hand-over is decided, mostly after fewer."""
     skip_below: Ratio = 0.3
     """Predicted quality, from the prompt alone, below which the first candidate is skipped."""
+    calibrate: bool = True
+    """Whether labels of the first candidate's answers may move the confidence that `min_quality` stands for."""
 
 
 class Shadow(_Strict, frozen=True, kw_only=True):

@@ -1,12 +1,13 @@
 """Inquiry: decides whether a small model's answer that has begun goes on or the large model takes over.
 
 Evaluated at every checkpoint. A clear yes or no ends it early; at the last checkpoint that the route waits for, or at
-the answer's end, the probability is compared with the route's minimum.
+the answer's end, the probability is compared with the least confidence: the route's `min_quality`, or what labels have
+made of it (`thresholds.py`).
 
     tokens   1    2    4         8          16    24
-    yes  ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─   ▸ go on     `sure` of the way from min_quality to certainty
-             (wait)                               ▸ go on from min_quality, else hand over
-    no   ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─   ▸ hand over below `give_up` of min_quality
+    yes  ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─   ▸ go on     `sure` of the way from min_confidence to certainty
+             (wait)                               ▸ go on from min_confidence, else hand over
+    no   ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─   ▸ hand over below `give_up` of min_confidence
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ GIVE_UP_RATIO: Final = 0.4
 class Inquiry(msgspec.Struct, frozen=True):
     """Rules of the cascade's decision about one answer."""
 
-    min_quality: float
+    min_confidence: float
     first_tokens: int
     """Number of tokens after which a decision is due."""
     prior: float = 0.0
@@ -49,12 +50,12 @@ class Inquiry(msgspec.Struct, frozen=True):
         """Return the decision after these tokens; None to wait for more."""
         probability = self.probability(odds, is_whole=is_whole)
         if is_whole or len(odds) >= self.first_tokens:
-            return "go_on" if probability is not None and probability >= self.min_quality else "hand_over"
+            return "go_on" if probability is not None and probability >= self.min_confidence else "hand_over"
         if probability is None:
             return None
-        if probability >= self.min_quality + self.sure * (1.0 - self.min_quality):
+        if probability >= self.min_confidence + self.sure * (1.0 - self.min_confidence):
             return "go_on"
-        return "hand_over" if probability < self.give_up * self.min_quality else None
+        return "hand_over" if probability < self.give_up * self.min_confidence else None
 
     def probability(self, odds: Sequence[TokenOdds], *, is_whole: bool) -> float | None:
         """Return P(the answer is good enough); None without any token."""

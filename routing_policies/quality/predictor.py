@@ -12,6 +12,7 @@ from routing_policies.quality.hashing import WordHasher
 from routing_policies.quality.model import FORMAT, PairModel, Prediction
 from routing_policies.quality.preamble import PreambleMemory
 from routing_policies.quality.prompt import Prompt
+from routing_policies.quality.thresholds import CascadeThresholds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,9 +73,11 @@ class Predictor:
 class Predictors:
     """Predictors by pair of model names; of two for the same pair, the later one counts."""
 
-    __slots__ = ("_by_pair",)
+    __slots__ = ("_by_pair", "thresholds")
 
     def __init__(self, models: Iterable[PairModel] = ()) -> None:
+        self.thresholds = CascadeThresholds()
+        """Confidences from which a cascade passes answers on, for pairs with and without a predictor."""
         self._by_pair = {(model.weak, model.strong): Predictor(model) for model in models}
 
     def __len__(self) -> int:

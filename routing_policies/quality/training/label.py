@@ -50,6 +50,8 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
     """Kind of work that the route names."""
     tenant: str = ""
     """Tenant whose request was compared; a label buffer is shared fairly by tenants."""
+    confidence: float | None = None
+    """Probability by which a cascade decided about the weaker model's answer; None where none did."""
 
     @property
     def pair(self) -> Pair:
@@ -87,6 +89,7 @@ def label_of(
     encoder: str = "",
     kind: str = "",
     tenant: str = "",
+    confidence: float | None = None,
 ) -> Label:
     """Return a label from features whose words are already hashes."""
     end = sorted(features.shapes[-END_WORDS:])
@@ -105,6 +108,7 @@ def label_of(
         encoder="" if vector is None else encoder,
         kind=kind,
         tenant=tenant,
+        confidence=confidence,
     )
 
 

@@ -20,7 +20,7 @@ async def test_labels_are_shown_without_words_and_to_editors_only(tmp_path: Path
         (label,) = found["labels"]
         assert set(label) == {
             *("format", "weak", "strong", "at", "source", "lost", "numbers", "end", "shapes", "words", "vector"),
-            *("encoder", "kind"),
+            *("encoder", "kind", "confidence"),
         }
         unknown = await stack.get("/admin/api/routing/labels/export?weak=x", admin=True, headers=headers)
         assert unknown.json == {"labels": [], "next": None}
