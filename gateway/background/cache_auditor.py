@@ -20,12 +20,11 @@ from gateway.cache.audit.audit_choice import AuditChoice
 from gateway.cache.audit.audit_record import AuditRecord, By, Texts, clipped
 from gateway.cache.audit.audit_registry import AuditRegistry
 from gateway.cache.audit.comparison import (
+    AnswerPair,
     Verdict,
     auditor_document,
     auditor_verdict,
-    is_equivalent,
     text_of,
-    verdict_of,
 )
 from gateway.cache.audit.route_stats import TenantRoute
 from gateway.cache.exact.entry import CacheEntry
@@ -232,7 +231,8 @@ class Auditor:
     async def _verdict(self, case: _Case, stored_text: str, fresh: str) -> tuple[Verdict, By, float | None]:
         if max(len(stored_text), len(fresh)) > MAX_COMPARED_CHARS:
             return "right" if stored_text == fresh else "unknown", "words", None
-        same = is_equivalent(stored_text, fresh, f"{case.prompt}\n{case.entry.text or ''}")
+        both = AnswerPair.of(stored_text, fresh)
+        same = both.is_equivalent(f"{case.prompt}\n{case.entry.text or ''}")
         if same is not None:
             return ("right", "words", None) if same else ("wrong", "numbers", None)
         if case.rule.auditor is not None:
@@ -240,7 +240,7 @@ class Auditor:
             return "unknown" if reply is None else "right" if reply else "wrong", "judge", None
         vectors = [await self._embedder.embed(text) for text in (stored_text, fresh)]
         similarity = None if vectors[0] is None or vectors[1] is None else float(vectors[0] @ vectors[1])
-        return verdict_of(similarity, stored_text, fresh), "encoder", similarity
+        return both.verdict(similarity), "encoder", similarity
 
     async def _request_verdict(self, case: _Case, auditor: str, stored_text: str, fresh: str) -> bool | None:
         """Return whether the auditor finds both answers equal; None when it is busy or replies anything else."""

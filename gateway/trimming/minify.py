@@ -10,6 +10,8 @@ from gateway.trimming.conversation import Conversation, edited
 from gateway.trimming.structure.blocks import blocks_of
 
 _GAP: Final = re.compile(r"(?<=\S) {3,}(?=\S)")
+_SENTENCE_GAP: Final = re.compile(r"(?<=\w[.!?]) {3,}(?=\S)")
+"""Gap behind the end of a sentence; any other may separate cells, fields or parts of a drawing."""
 _LITERAL: Final = re.compile(
     r"""(`+[^`\n]*`+|"[^"\n]*"|'[^'\n]*'|“[^”\n]*”|„[^“”\n]*[“”]|«[^»\n]*»|「[^」\n]*」|『[^』\n]*』)"""
 )
@@ -33,9 +35,10 @@ def minify(conversation: Conversation) -> Conversation:
 
 
 def minify_text(text: str) -> str:
-    """Return a JSON document in compact form, and prose without wide gaps, blanks at line ends and runs of blank lines.
+    """Return a JSON document in compact form, and prose without blanks at line ends and runs of blank lines.
 
-    Code, tables, diffs, indented lines, quotations and hard line breaks stay as they are.
+    Wide gaps between sentences are narrowed. Code, tables, diffs, indented lines, quotations, hard line breaks and all
+    other gaps stay as they are.
     """
     blocks = blocks_of(text)
     if len(blocks) == 1 and blocks[0].kind == "prose":
@@ -82,7 +85,9 @@ def _narrowed(line: str) -> str:
     if "   " not in line:
         return line
     pieces = _LITERAL.split(line)
-    return "".join(piece if place % 2 else _GAP.sub("  ", piece) for place, piece in enumerate(pieces))
+    if any(_GAP.search(_SENTENCE_GAP.sub("", piece)) for piece in pieces[::2]):
+        return line
+    return "".join(piece if place % 2 else _SENTENCE_GAP.sub("  ", piece) for place, piece in enumerate(pieces))
 
 
 def _without_gaps(document: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 import msgspec
 
@@ -55,42 +55,57 @@ def text_of(answer: bytes) -> str | None:
     return None if message is None or message.tool_calls else message.content
 
 
+class AnswerPair(msgspec.Struct, frozen=True):
+    """What two answers to one question state."""
+
+    cached: Statements
+    fresh: Statements
+
+    @classmethod
+    def of(cls, cached: str, fresh: str) -> Self:
+        """Return the statements of two texts."""
+        return cls(Statements.of(cached), Statements.of(fresh))
+
+    def is_equivalent(self, question: str = "") -> bool | None:
+        """Return True for the same statements, False for other numbers or the opposite answer, None if undecided.
+
+        Formatting and list markers state nothing, and number words equal digits. A text that only adds to the other one
+        has the same statements; one that states nothing beside the words of the `question` decides nothing.
+        """
+        one, other = self.cached, self.fresh
+        conflict = one.details.conflict_with(other.details)
+        if one.tokens == other.tokens and not conflict:
+            return True
+        if {one.affirms, other.affirms} == {True, False} or differ_in_numbers_alone(one, other):
+            return False
+        if conflict:
+            return None
+        known = Statements.of(question).content
+        states_something = bool(one.content - known) and bool(other.content - known)
+        return True if states_something and (one.contains(other, known) or other.contains(one, known)) else None
+
+    def verdict(self, similarity: float | None) -> Verdict:
+        """Return the encoder's verdict on answers that `is_equivalent` leaves undecided, where no auditor is named.
+
+        Only the ends of the scale decide: right answers in other words have cosines down to 0.25, and wrong answers to
+        similar questions have cosines up to 0.87. None: the encoder had no vector.
+        """
+        one, other = self.cached, self.fresh
+        if similarity is None or UNLIKE <= similarity < ANSWER_SIMILARITY:
+            return "unknown"
+        if similarity < UNLIKE:
+            is_short = min(len(one.content), len(other.content)) < _MIN_CONTENT
+            return "unknown" if is_short and share_numbers(one, other) else "wrong"
+        if not share_numbers(one, other):
+            return "wrong" if are_comparable(one, other) else "unknown"
+        is_doubtful = one.is_opposed_to(other) or one.details.conflict_with(other.details)
+        is_doubtful = is_doubtful or has_one_replaced(one, other) or have_other_order(one, other)
+        return "unknown" if is_doubtful else "right"
+
+
 def is_equivalent(cached: str, fresh: str, question: str = "") -> bool | None:
-    """Return True for the same statements, False for other numbers or the opposite answer, None if undecided.
-
-    Formatting and list markers state nothing, and number words equal digits. A text that only adds to the other one
-    has the same statements; one that states nothing beside the words of the `question` decides nothing.
-    """
-    one, other = Statements.of(cached), Statements.of(fresh)
-    conflict = one.details.conflict_with(other.details)
-    if one.tokens == other.tokens and not conflict:
-        return True
-    if {one.affirms, other.affirms} == {True, False} or differ_in_numbers_alone(one, other):
-        return False
-    if conflict:
-        return None
-    known = Statements.of(question).content
-    states_something = bool(one.content - known) and bool(other.content - known)
-    return True if states_something and (one.contains(other, known) or other.contains(one, known)) else None
-
-
-def verdict_of(similarity: float | None, cached: str = "", fresh: str = "") -> Verdict:
-    """Return the encoder's verdict on responses that `is_equivalent` leaves undecided, where no auditor is named.
-
-    Only the ends of the scale decide: right answers in other words have cosines down to 0.25, and wrong answers to
-    similar questions have cosines up to 0.87. None: the encoder had no vector.
-    """
-    if similarity is None or UNLIKE <= similarity < ANSWER_SIMILARITY:
-        return "unknown"
-    one, other = Statements.of(cached), Statements.of(fresh)
-    if similarity < UNLIKE:
-        is_short = min(len(one.content), len(other.content)) < _MIN_CONTENT
-        return "unknown" if is_short and share_numbers(one, other) else "wrong"
-    if not share_numbers(one, other):
-        return "wrong" if are_comparable(one, other) else "unknown"
-    is_doubtful = one.is_opposed_to(other) or one.details.conflict_with(other.details) or has_one_replaced(one, other)
-    is_doubtful = is_doubtful or have_other_order(one, other)
-    return "unknown" if is_doubtful else "right"
+    """Return whether two texts state the same, as `AnswerPair.is_equivalent` does."""
+    return AnswerPair.of(cached, fresh).is_equivalent(question)
 
 
 _AUDITOR_ANSWER_CHARS: Final = 4000

@@ -24,8 +24,8 @@ def test_numbers_in_json_keep_their_spelling() -> None:
 
 def test_white_space_goes_and_code_stays() -> None:
     code = "```python\ndef f():\n    return   1   \n\n\n\n```"
-    text = f"Hello   \n\n\n\n\nworld\n{code}\nbye      now"
-    assert minify_text(text) == f"Hello\n\nworld\n{code}\nbye  now"
+    text = f"Hello   \n\n\n\n\nworld\n{code}\nBye.      See you."
+    assert minify_text(text) == f"Hello\n\nworld\n{code}\nBye.  See you."
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_code_stays_however_it_is_fenced(code: str) -> None:
 
 
 def test_what_stands_behind_a_fence_is_text_again() -> None:
-    assert minify_text("```\na   b\n```\na   b\nx `y   z`   z") == "```\na   b\n```\na   b\nx `y   z`   z"
-    assert minify_text("```\na   b\n```\na   b\nx `y   z` z") == "```\na   b\n```\na  b\nx `y   z` z"
+    assert minify_text("```\na.   B\n```\na.   B\nx `y   z`   z") == "```\na.   B\n```\na.   B\nx `y   z`   z"
+    assert minify_text("```\na.   B\n```\na.   B\nx `y.   Z` z") == "```\na.   B\n```\na.  B\nx `y.   Z` z"
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,11 @@ def test_what_stands_behind_a_fence_is_text_again() -> None:
         "    indented   code   ",
         'One "quote\nover   two\n\n\n\nlines" ends.',
         "「a   b」 c",
+        "bye      now",
+        "Name:      Anna",
+        "Total      33 EUR",
+        "Item no.   Name   Price",
+        "Yes.   Anna   33",
     ],
     ids=lambda text: text[:18],
 )
@@ -70,8 +75,8 @@ def test_white_space_with_a_meaning_stays(text: str) -> None:
 
 
 def test_only_earlier_messages_that_do_not_instruct_are_minified() -> None:
-    wide = "One      two.\n\n\n\nThree."
+    wide = "One.      Two.\n\n\n\nThree."
     messages = [{"role": role, "content": wide} for role in ("system", "user", "assistant", "developer", "user")]
     after = [message["content"] for message in minify(Conversation(messages)).messages]
-    narrow = "One  two.\n\nThree."
+    narrow = "One.  Two.\n\nThree."
     assert after == [wide, narrow, narrow, wide, wide]

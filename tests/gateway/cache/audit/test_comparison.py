@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from gateway.cache.audit.comparison import auditor_document, auditor_verdict, is_equivalent, text_of, verdict_of
+from gateway.cache.audit.comparison import AnswerPair, auditor_document, auditor_verdict, is_equivalent, text_of
 from gateway.cache.audit.route_stats import RouteStats
 from tests.gateway.cache.audit.test_error_budget import sample
 from tests.gateway.cache.similar_stack import completion
@@ -38,15 +38,17 @@ def test_answers_are_compared_by_words_then_by_numbers(stored: str, fresh: str, 
 
 
 def test_what_the_encoder_cannot_report_is_unknown() -> None:
-    assert [verdict_of(value) for value in (None, 0.95, 0.5)] == ["unknown", "right", "unknown"]
-    assert verdict_of(0.1, "Open the settings page.", "Mix flour with eggs.") == "wrong"
-    assert verdict_of(0.1, "It is.", "Yes, come in.") == "unknown", "too short for a vector"
-    assert verdict_of(0.95, "It takes 10 minutes in all.", "In all it takes 20 minutes.") == "wrong"
-    assert verdict_of(0.95, "You can delete it later.", "You cannot delete it later.") == "unknown"
-    assert verdict_of(0.95, "It takes 90 minutes.", "It takes 1.5 hours.") == "unknown", "units may make them equal"
-    assert verdict_of(0.95, "On 03/05/1998.", "On March 5th.") == "unknown", "dates have many forms"
-    assert verdict_of(0.95, "It weighs 5 kg.", "It weighs 5 g.") == "unknown", "one word in another's place"
-    assert verdict_of(0.95, "Ada hired Bo.", "Bo hired Ada.") == "unknown"
+    assert [AnswerPair.of("", "").verdict(value) for value in (None, 0.95, 0.5)] == ["unknown", "right", "unknown"]
+    assert AnswerPair.of("Open the settings page.", "Mix flour with eggs.").verdict(0.1) == "wrong"
+    assert AnswerPair.of("It is.", "Yes, come in.").verdict(0.1) == "unknown", "too short for a vector"
+    assert AnswerPair.of("It takes 10 minutes in all.", "In all it takes 20 minutes.").verdict(0.95) == "wrong"
+    assert AnswerPair.of("You can delete it later.", "You cannot delete it later.").verdict(0.95) == "unknown"
+    assert AnswerPair.of("It takes 90 minutes.", "It takes 1.5 hours.").verdict(0.95) == "unknown", (
+        "units may make them equal"
+    )
+    assert AnswerPair.of("On 03/05/1998.", "On March 5th.").verdict(0.95) == "unknown", "dates have many forms"
+    assert AnswerPair.of("It weighs 5 kg.", "It weighs 5 g.").verdict(0.95) == "unknown", "one word in another's place"
+    assert AnswerPair.of("Ada hired Bo.", "Bo hired Ada.").verdict(0.95) == "unknown"
 
 
 def test_only_plain_texts_are_compared() -> None:
@@ -99,8 +101,10 @@ def test_right_answers_in_other_words_leave_the_tier_open_and_its_error_at_nothi
         if rng.random() < 0.02:
             fact = rng.randint(2, 12), rng.choice(_UNITS), rng.choice(_NAMES)
             one, other = worded(rng, *fact), worded(rng, *fact)
-            same = is_equivalent(one, other, "How long does it take, and where is it done?")
-            verdict = verdict_of(rng.uniform(0.2, 1.0), one, other) if same is None else "right" if same else "wrong"
+            both = AnswerPair.of(one, other)
+            same = both.is_equivalent("How long does it take, and where is it done?")
+            similarity = rng.uniform(0.2, 1.0)
+            verdict = both.verdict(similarity) if same is None else "right" if same else "wrong"
             verdicts[verdict] += 1
             if verdict != "unknown":
                 stats.add(sample(number, wrong=verdict == "wrong", weight=50.0, match_probability=0.95))

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.cache.audit.answers.details import Details
 from gateway.cache.audit.answers.spoken_numbers import tokens_of
-from gateway.cache.audit.comparison import is_equivalent, verdict_of
+from gateway.cache.audit.comparison import AnswerPair, is_equivalent
 
 
 def details(text: str) -> Details:
@@ -36,7 +36,7 @@ def test_answers_of_the_same_words_are_not_right_where_a_detail_differs(one: str
     assert details(one).conflict_with(details(other))
     assert is_equivalent(one, other) is not True
     assert is_equivalent(other, one) is not True
-    assert verdict_of(0.95, one, other) != "right"
+    assert AnswerPair.of(one, other).verdict(0.95) != "right"
 
 
 @pytest.mark.parametrize(
