@@ -242,3 +242,16 @@ async def test_closing_while_it_loads_stops_the_loading() -> None:
     await embedder.aclose()
     assert cancelled == [True]
     assert not embedder.is_ready
+
+
+async def test_it_is_idle_once_it_is_loaded_and_no_text_waits(held: EmbedderHarness) -> None:
+    await asyncio.wait_for(held.embedder.until_idle(), PATIENCE_S)
+    tasks = [held.call(text) for text in ("one", "four")]
+    await asyncio.sleep(0)
+    idle = asyncio.create_task(held.embedder.until_idle())
+    await asyncio.sleep(0)
+    assert not idle.done()
+    held.encoder.let_go(2)
+    await asyncio.wait_for(idle, PATIENCE_S)
+    assert held.embedder.num_waiting == 0
+    await asyncio.gather(*tasks)

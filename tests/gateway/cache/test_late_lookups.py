@@ -1,0 +1,66 @@
+"""Lookups that would come too late are skipped and counted, and the response is indexed all the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gateway.cache.audit.lookup_times import ResponseSource
+from tests.gateway.cache.similar_stack import cache_of, call, echo, keep, similar, stats_of, until
+from tests.gateway.cache.test_semantic_stage import NEAR, SLOW_S, STORED
+from tests.gateway.stack import Stack
+
+
+def note_times(stack: Stack, *, lookup_s: float, response_s: float) -> None:
+    """Have the gateway know these times of the route's only deployments."""
+    answers = stack.gateway._answers
+    times, now = answers.route_stats.times, answers.similar._clock()
+    for _ in range(20):
+        times.note_lookup(lookup_s, 0.0, 0, now)
+        for deployment in ("", "small", "large"):
+            times.note_response(ResponseSource("main", deployment, False), response_s, now)
+
+
+async def reasons(stack: Stack, reason: str) -> bool:
+    metrics = (await stack.get("/metrics", admin=True)).body.decode()
+    return f'penstock_cache_lookups_total{{reason="{reason}",result="miss"}} 1.0' in metrics
+
+
+async def test_a_lookup_that_would_be_late_is_skipped_and_its_response_indexed(tmp_path: Path) -> None:
+    async with similar(tmp_path) as (stack, encoder):
+        await keep(stack, STORED)
+        note_times(stack, lookup_s=5.0, response_s=0.001)
+        assert cache_of(await call(stack, NEAR)) == "miss"
+        assert await reasons(stack, "skipped")
+        await until(lambda: stack.gateway._answers.semantic.num_entries == 2)
+        assert len(encoder.texts) == 2, "the response was encoded without a lookup"
+
+
+async def test_where_hits_are_usual_a_lookup_that_would_be_late_comes_first(tmp_path: Path) -> None:
+    async with similar(tmp_path) as (stack, _):
+        await keep(stack, STORED)
+        note_times(stack, lookup_s=0.2, response_s=0.1)
+        order = stats_of(stack).order
+        order.hit_ratio, order.lookup_s, order.saved_s = 0.9, 0.01, 0.1
+        assert cache_of(await call(stack, NEAR)) == "hit-semantic"
+        assert len(stack.small.received) == 1, "the deployment was not called"
+
+
+async def test_a_lookup_in_time_begins_and_the_upstreams_time_is_noted(tmp_path: Path) -> None:
+    async with similar(tmp_path) as (stack, _):
+        await keep(stack, STORED)
+        note_times(stack, lookup_s=0.001, response_s=1.0)
+        stack.small.otherwise = echo(SLOW_S)
+        assert cache_of(await call(stack, NEAR)) == "hit-semantic"
+        stack.small.otherwise = echo(0.05)
+        assert cache_of(await call(stack, "How do I prune an apple tree?")) == "miss"
+        assert stats_of(stack).order.saved_s >= 0.05 * 0.05, "a moving average of all misses"
+
+
+async def test_a_lookup_that_ends_after_the_response_is_late(tmp_path: Path) -> None:
+    async with similar(tmp_path) as (stack, encoder):
+        await keep(stack, STORED)
+        may_run = encoder.hold()
+        assert cache_of(await call(stack, NEAR)) == "miss"
+        may_run.set()
+        await until(lambda: stack.gateway._answers.semantic.num_entries == 2)
+        assert await reasons(stack, "late")
