@@ -185,6 +185,7 @@ class SemanticStage:
                 lookup.on_stored = self._index_later
                 return None
         num_waiting = self._embedder.num_waiting
+        self._route_stats.times.note_begin(self._clock())
         semantic = ctx.semantic_lookup = SemanticLookup(
             self._tier,
             ctx.vector(self._embedder, key.text if planned.encoders else canonical_question(key.text)),
@@ -199,7 +200,7 @@ class SemanticStage:
         lookup.on_stored = semantic.stored
         return semantic
 
-    def _note_end(self, num_waiting: int, took_s: float, search_s: float) -> None:
+    def _note_end(self, num_waiting: int, took_s: float, search_s: float | None) -> None:
         self._route_stats.times.note_lookup(took_s, search_s, num_waiting, self._clock())
 
     def _index_later(self, entry: CacheEntry, share: Callable[[CacheEntry], None]) -> None:

@@ -34,7 +34,7 @@ _MAX_RATIOS: Final = 80
 _MIN_RATIOS: Final = 16
 """Comparisons without which a lookup begins: too few to skip it for."""
 _STALE_S: Final = 60.0
-"""Age in seconds of the newest lookup at which one begins in any case, to learn how long lookups take now."""
+"""Age in seconds of the newest lookup from which one begins in any case, to show how long they take now."""
 _MAX_SOURCES: Final = 4096
 _SMOOTHING: Final = 0.05
 _LEAST_S: Final = 1e-6
@@ -97,21 +97,25 @@ class LookupTimes:
         self._search_s = 0.0
         self._newest_at = 0.0
 
-    def note_lookup(self, took_s: float, search_s: float, num_waiting: int, now: float) -> None:
-        """Note a lookup that ended.
+    def note_begin(self, now: float) -> None:
+        """Note that a lookup begins: it will show how long they take now."""
+        self._newest_at = now
+
+    def note_lookup(self, took_s: float, search_s: float | None, num_waiting: int, now: float) -> None:
+        """Note a lookup that ended, or a text that was encoded without one.
 
         Args:
             took_s: Time from its beginning to its end.
-            search_s: The part of it after the encoding.
-            num_waiting: Texts that waited for the encoder when it began; the lookup waited for them, too.
+            search_s: The part of it after the encoding; None without a search.
+            num_waiting: Texts that waited for the encoder when it began, which it waited for, too.
             now: Time of the clock.
         """
-        self._search_s += _SMOOTHING * (search_s - self._search_s)
-        self._note(took_s / (1 + num_waiting), now)
-
-    def note_encoding(self, took_s: float, now: float) -> None:
-        """Note a text that was encoded without a lookup, and while no other waited."""
-        self._note(took_s + self._search_s, now)
+        if search_s is None:
+            took_s += self._search_s
+        else:
+            self._search_s += _SMOOTHING * (search_s - self._search_s)
+        self._newest_at = now
+        self._latest.append(max(took_s / (1 + num_waiting), _LEAST_S))
 
     def note_response(self, source: ResponseSource, took_s: float, now: float) -> None:
         """Note the time from a request's dispatch to the beginning of its response."""
@@ -126,7 +130,6 @@ class LookupTimes:
     def may_begin(self, source: ResponseSource, num_waiting: int, now: float) -> bool:
         """Return whether a lookup behind `num_waiting` texts would come in time, or too little is known to say no."""
         if now - self._newest_at > _STALE_S:
-            self._newest_at = now  # one lookup shows how long they take now; those behind it need not
             return True
         responses = self._sources.get(source)
         return responses is None or responses.late_ratio(num_waiting, now) <= MAX_LATE_RATIO
@@ -138,7 +141,3 @@ class LookupTimes:
         else:
             self._sources.move_to_end(source)
         return found
-
-    def _note(self, took_s: float, now: float) -> None:
-        self._newest_at = now
-        self._latest.append(max(took_s, _LEAST_S))

@@ -102,7 +102,7 @@ class LateIndex:
             return "no_vector"
         if is_alone:
             now = self._clock()
-            self._times.note_encoding(now - began_at, now)
+            self._times.note_lookup(now - began_at, None, 0, now)
         self._tier.place(entry, vector)
         share(self._tier.packed(entry, vector))
         return "indexed"

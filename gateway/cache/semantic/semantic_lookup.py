@@ -78,8 +78,8 @@ class SemanticLookup:
         self.ended_at: float | None = None
         """Time of the end; None before."""
         self.finding: SemanticResult | None = None
-        self.on_end: Callable[[float, float], None] | None = None
-        """Callback for the seconds that the lookup took, and the part of them after the encoding."""
+        self.on_end: Callable[[float, float | None], None] | None = None
+        """Callback for the seconds that the lookup took, and the part of them after the encoding, if there was one."""
         self.on_hit: Callable[[], None] | None = None
         self.on_other: Callable[[SemanticLookup, CacheEntry], None] | None = None
         """Callback when a deployment has answered what an entry might have answered: the two can be compared."""
@@ -109,7 +109,7 @@ class SemanticLookup:
         if not self._has_place:
             self.on_other = self.on_unplaced = None
             if self.ended_at is None and self.on_end is not None:  # it would have taken longer still
-                self.on_end(self._clock() - self._began_at, 0.0)
+                self.on_end(self._clock() - self._began_at, None)
             self.vector.cancel()
             self.done.cancel()
 
@@ -153,7 +153,7 @@ class SemanticLookup:
         if finding is not None:
             self.stats.order.note(is_hit=finding.is_hit, took_s=took_s)
         if finding is not _NO_VECTOR and self.on_end is not None:
-            self.on_end(took_s, self.search_s)
+            self.on_end(took_s, None if finding is None else self.search_s)
         if not self.done.done():
             self.done.set_result(None)
         if finding is not None and finding.is_hit and self.on_hit is not None:

@@ -25,13 +25,14 @@ class Played:
             is_late = lookup >= response
             self.num_possible += not is_late
             if times.may_begin(SOURCE, 0, now):
+                times.note_begin(now)
                 self.num_begun += 1
                 self.num_late += is_late
                 self.num_useful += not is_late
                 times.note_lookup(lookup, 0.0, 0, now)
                 times.note_race(SOURCE, now, is_late=is_late)
             else:
-                times.note_encoding(lookup, now)
+                times.note_lookup(lookup, None, 0, now)
             times.note_response(SOURCE, response, now)
 
 
@@ -94,4 +95,6 @@ def test_when_the_newest_lookup_is_old_one_begins_to_show_how_long_they_take() -
         times.note_lookup(0.05, 0.001, 0, float(number))
         times.note_response(SOURCE, 0.01, float(number))
     assert not times.may_begin(SOURCE, 0, 21.0)
-    assert [times.may_begin(SOURCE, 0, 100.0) for _ in range(3)] == [True, False, False]
+    assert times.may_begin(SOURCE, 0, 100.0)
+    times.note_begin(100.0)
+    assert not times.may_begin(SOURCE, 0, 100.0), "those behind it need not"
