@@ -1,4 +1,4 @@
-import { $, h, fill, update, num, short, ms, pct, money, state, meter, level, facts, sub, mono, button, none, grid, frame, Table, livePage, act, popup, settle, segment } from "./core.js";
+import { $, h, fill, update, num, short, ms, pct, money, state, meter, level, facts, sub, mono, button, none, grid, frame, Table, plainButton, load, api, livePage, act, popup, settle, segment } from "./core.js";
 
 const ratio = (part, whole) => (whole ? part / whole : null);
 const kvUsed = (d) => (d.report?.kv_total ? 1 - d.report.kv_free / d.report.kv_total : null);
@@ -36,6 +36,15 @@ function card(d) {
       ["Per token", `${ms(d.forecast_tpot_ms)} forecast`], ["Price", prices && `${prices.prompt} in, ${prices.completion} out a million tokens; spent ${money(d.cost)}`], ["Zone", d.zone], ["Address", mono(d.url)]),
     h("h3", "Engine"), engine(d), h("h3", "Time to first token, forecast and measured"), forecasts(d));
 }
+const cascades = new Table("#cascades", {
+  confidence: (value) => (value > 1 ? "none is enough" : pct(value)), good_ratio: (value, c) => (value == null ? "–" : `${pct(value)} of ${num(c.num_above)}, at least ${pct(c.good_ratio_low)}`),
+  do: (_, c) => plainButton("Take back", () => takeBack(c), { disabled: c.state === "default", "aria-label": `Take back: ${c.weak}`, "data-edit": true }),
+}, { key: (c) => `${c.weak} ${c.strong} ${c.min_quality}` });
+const showCascades = () => load(async () => cascades.show((await api("routing/cascades")).cascades));
+async function takeBack({ weak, strong }) {
+  if (await popup("undo", `${weak} and ${strong}`)) settle(act("routing/cascades/take-back", { body: { weak, strong } }, "The default is in force.").then(showCascades));
+}
+showCascades();
 let isScrolled = false;
 const reload = livePage("deployments", (found) => {
   frame(found);
