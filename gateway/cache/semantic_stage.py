@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from functools import partial
@@ -16,9 +17,9 @@ from gateway.cache.exact.needs import needs_of
 from gateway.cache.grammar.vocabulary import ranks
 from gateway.cache.semantic.canonical_question import canonical_question
 from gateway.cache.semantic.guards import guard_of
-from gateway.cache.semantic.late_index import LateIndex, QueuedEmbeds
+from gateway.cache.semantic.late_index import LateIndex, Place, QueuedEmbeds
 from gateway.cache.semantic.semantic_lookup import LookupSubject, SemanticLookup
-from gateway.cache.semantic.semantic_tier import SemanticTier
+from gateway.cache.semantic.semantic_tier import SemanticTier, Vector
 from gateway.cache.similarity.language import is_unguarded
 from gateway.chat.request import ChatRequest
 from gateway.forwarding.dispatch import Dispatch
@@ -179,17 +180,18 @@ class SemanticStage:
             if reason is None and key.text is not None:
                 lookup.on_stored = self._index_later
             return None
+        subject = LookupSubject(key, wanted, TenantRoute(record.tenant, record.route), stats, needs_of(request))
         if is_miss and not may_look:
             record.cache_reason = "skipped"
             if not planned.encoders:  # else the vector is computed for the router
-                lookup.on_stored = self._index_later
+                lookup.on_stored = partial(self._look_later, partial(self._place_later, ctx, request, planned, subject))
                 return None
         num_waiting = self._embedder.num_waiting
         self._route_stats.times.note_begin(self._clock())
         semantic = ctx.semantic_lookup = SemanticLookup(
             self._tier,
             ctx.vector(self._embedder, key.text if planned.encoders else canonical_question(key.text)),
-            subject=LookupSubject(key, wanted, TenantRoute(record.tenant, record.route), stats, needs_of(request)),
+            subject=subject,
             clock=self._clock,
             workers=self._workers,
             is_lookup=is_miss and may_look,
@@ -206,6 +208,29 @@ class SemanticStage:
     def _index_later(self, entry: CacheEntry, share: Callable[[CacheEntry], None]) -> None:
         share(entry)
         self._late.add(entry, share)
+
+    def _look_later(self, place: Place, entry: CacheEntry, share: Callable[[CacheEntry], None]) -> None:
+        share(entry)
+        self._late.add(entry, share, place)
+
+    def _place_later(
+        self,
+        ctx: RequestContext,
+        request: ChatRequest,
+        planned: PlannedRoute,
+        subject: LookupSubject,
+        entry: CacheEntry,
+        vector: Vector,
+        share: Callable[[CacheEntry], None],
+    ) -> None:
+        """Look up what the skipped lookup would have found, for audits alone, and index the entry."""
+        known: asyncio.Future[Vector | None] = asyncio.get_running_loop().create_future()
+        known.set_result(vector)
+        semantic = SemanticLookup(
+            self._tier, known, subject=subject, clock=self._clock, workers=self._workers, is_timed=False
+        )
+        semantic.on_other = partial(self._audits.compare, ctx, request, planned)
+        semantic.stored(entry, share)
 
     def _found(
         self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, semantic: SemanticLookup

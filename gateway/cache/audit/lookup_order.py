@@ -32,10 +32,11 @@ class LookupOrder(msgspec.Struct, gc=False):
     dispatch_s: float = 0.0
     """Time of the event loop's work for a request that is cancelled; 0 until one was seen."""
 
-    def note(self, *, is_hit: bool, took_s: float) -> None:
-        """Note a lookup that ended."""
+    def note(self, *, is_hit: bool, took_s: float | None) -> None:
+        """Note a lookup that ended; None: it ran later, and its time shows nothing."""
         self.hit_ratio += _SMOOTHING * (is_hit - self.hit_ratio)
-        self.lookup_s += _SMOOTHING * (took_s - self.lookup_s)
+        if took_s is not None:
+            self.lookup_s += _SMOOTHING * (took_s - self.lookup_s)
 
     def note_upstream(self, took_s: float) -> None:
         """Note the time from a dispatch to the beginning of the response."""

@@ -8,14 +8,20 @@ from typing import Final, Literal, Protocol
 
 from gateway.cache.audit.lookup_times import LookupTimes
 from gateway.cache.exact.entry import CacheEntry
-from gateway.cache.semantic.semantic_tier import Embeds, SemanticTier
+from gateway.cache.semantic.canonical_question import canonical_question
+from gateway.cache.semantic.semantic_tier import Embeds, SemanticTier, Vector
 from gateway.timeline import Clock
 from gateway.util.fair_bounded_dict import FairRecent
 
 MAX_WAITING: Final = 100_000
 """Entries that wait; beyond it, the tenant with the most loses its oldest."""
 
+MAX_PLACING: Final = 32
+"""Entries with a placement of their own that wait; those of others hold no request."""
+
 Share = Callable[[CacheEntry], None]
+Place = Callable[[CacheEntry, Vector, Share], None]
+"""Placement of an entry once it has its vector: it may look for a similar one first."""
 LateEnd = Literal["indexed", "no_vector", "gone", "dropped"]
 """End of one entry's wait; a closed set of metric labels."""
 
@@ -36,7 +42,7 @@ class QueuedEmbeds(Embeds, Protocol):
 class LateIndex:
     """Queue behind the encoder's own: it sends one text at a time, and only while no lookup waits."""
 
-    __slots__ = ("_clock", "_count", "_embedder", "_has_work", "_is_open", "_tier", "_times", "_waiting")
+    __slots__ = ("_clock", "_count", "_embedder", "_has_work", "_is_open", "_placing", "_tier", "_times", "_waiting")
 
     def __init__(
         self,
@@ -60,6 +66,7 @@ class LateIndex:
         self._embedder = embedder
         self._count = count
         self._waiting: FairRecent[bytes, Share] = FairRecent(MAX_WAITING)
+        self._placing: dict[bytes, Place] = {}
         self._times = times
         self._clock = clock
         self._has_work = asyncio.Event()
@@ -70,10 +77,13 @@ class LateIndex:
         """Number of entries that wait."""
         return len(self._waiting)
 
-    def add(self, entry: CacheEntry, share: Share) -> None:
-        """Have an entry indexed later, and shared with its vector."""
-        for _ in self._waiting.put(entry.exact, share, entry.tenant):
+    def add(self, entry: CacheEntry, share: Share, place: Place | None = None) -> None:
+        """Have an entry indexed later and shared with its vector, by `place` unless too many others wait for theirs."""
+        for dropped, _ in self._waiting.put(entry.exact, share, entry.tenant):
+            self._placing.pop(dropped, None)
             self._count("dropped")
+        if place is not None and len(self._placing) < MAX_PLACING:
+            self._placing[entry.exact] = place
         self._has_work.set()
 
     def begin(self) -> None:
@@ -90,19 +100,22 @@ class LateIndex:
             await self._embedder.until_idle()
             for exact, share in self._waiting.oldest_of_each():
                 self._waiting.pop(exact)
-                self._count(await self._index(exact, share))
+                self._count(await self._index(exact, share, self._placing.pop(exact, None)))
 
-    async def _index(self, exact: bytes, share: Share) -> LateEnd:
+    async def _index(self, exact: bytes, share: Share, place: Place | None) -> LateEnd:
         entry = self._tier.entry_of(exact)
         if entry is None or entry.text is None:
             return "gone"
         is_alone, began_at = self._embedder.num_waiting == 0, self._clock()
-        vector = await self._embedder.embed(entry.text)
+        vector = await self._embedder.embed(canonical_question(entry.text))
         if vector is None:
             return "no_vector"
         if is_alone:
             now = self._clock()
             self._times.note_lookup(now - began_at, None, 0, now)
-        self._tier.place(entry, vector)
-        share(self._tier.packed(entry, vector))
+        if place is not None:
+            place(entry, vector, share)
+        else:
+            self._tier.place(entry, vector)
+            share(self._tier.packed(entry, vector))
         return "indexed"

@@ -36,9 +36,21 @@ class SemanticLookup:
     """A lookup under way. Once it is `done`, `finding` is set, and `on_hit` was called if it is a hit."""
 
     __slots__ = (
-        *("_began_at", "_clock", "_has_place", "_needs", "_tier", "_workers", "done", "embed_s", "ended_at", "finding"),
-        *("is_lookup", "key", "on_end", "on_hit", "on_other", "on_unplaced", "search_s", "stats", "vector", "wanted"),
-        "whose",
+        *(
+            "_began_at",
+            "_clock",
+            "_has_place",
+            "_is_timed",
+            "_needs",
+            "_tier",
+            "_workers",
+            "done",
+            "embed_s",
+            "ended_at",
+            "finding",
+        ),
+        *("is_lookup", "key", "on_end", "on_hit", "on_other", "on_unplaced", "search_s", "stats"),
+        *("vector", "wanted", "whose"),
     )
 
     def __init__(
@@ -50,6 +62,7 @@ class SemanticLookup:
         clock: Clock,
         workers: Executor,
         is_lookup: bool = True,
+        is_timed: bool = True,
     ) -> None:
         """Begin the lookup.
 
@@ -60,6 +73,7 @@ class SemanticLookup:
             clock: Seconds on a monotonic clock.
             workers: Threads for searches that take too long for the event loop.
             is_lookup: False where nothing is looked up, but the response is indexed.
+            is_timed: False where the vector was there before, so that the time shows nothing.
         """
         self._tier = tier
         self.vector = vector
@@ -70,6 +84,7 @@ class SemanticLookup:
         self._clock = clock
         self._workers = workers
         self.is_lookup = is_lookup
+        self._is_timed = is_timed
         self._needs = subject.needs
         self._began_at = clock()
         self._has_place = False
@@ -151,7 +166,7 @@ class SemanticLookup:
         took_s = self.ended_at - self._began_at
         self.search_s = took_s - self.embed_s
         if finding is not None:
-            self.stats.order.note(is_hit=finding.is_hit, took_s=took_s)
+            self.stats.order.note(is_hit=finding.is_hit, took_s=took_s if self._is_timed else None)
         if finding is not _NO_VECTOR and self.on_end is not None:
             self.on_end(took_s, None if finding is None else self.search_s)
         if not self.done.done():
