@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 from gateway.access.api_keys import Caller
@@ -55,12 +55,14 @@ class RequestContext:
         "has_started",
         "held",
         "hides_odds",
+        "hold",
         "is_shadowed",
         "keeps_whole",
         "lookup",
         "place",
         "price",
         "quota",
+        "ready_at",
         "record",
         "reservation",
         "responded_at",
@@ -96,6 +98,10 @@ class RequestContext:
         """True if the status line is out: from here on only an error event can report a failure."""
         self.responded_at: float | None = None
         """Time at which the response began; None before."""
+        self.ready_at: float | None = None
+        """Time at which the response could have begun; it is held back for a lookup where that pays."""
+        self.hold: Callable[[], Awaitable[None]] | None = None
+        """Callback that holds a stream back; None: it begins at once."""
         self.wants_timing = False
         self.is_shadowed = False
         """True if its answer will be compared with another deployment's."""
@@ -202,6 +208,9 @@ class RequestContext:
 
     async def begin(self, status: int, headers: list[Header]) -> None:
         """Send the status line and the headers; they leave with the first bytes of the body."""
+        self.ready_at = self.clock()
+        if self.hold is not None:
+            await self.hold()
         self.record.status = status
         self.has_started, self.responded_at = True, self.clock()
         if self.exchange is not None:
@@ -233,7 +242,8 @@ class RequestContext:
                 body = await self.exchange.keep(body)
         self.record.status = status
         self.record.bytes_out = len(body)
-        self.has_started, self.responded_at = True, self.clock()
+        self.has_started = True
+        self.ready_at = self.responded_at = self.clock()
         if self.channel is not None:
             if not self.channel.respond(status, headers, body):
                 await self.channel.drain()

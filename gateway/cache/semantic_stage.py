@@ -31,6 +31,9 @@ from gateway.timeline import Clock, Stage
 
 MODE: Final = "exact_then_semantic"
 _OK: Final = 200
+MAX_HELD_RATIO: Final = 1.0
+"""Part of its own time to the first byte by which a stream is held back for a lookup, at most."""
+MAX_HELD_S: Final = 0.5
 
 
 class Audits(Protocol):
@@ -91,7 +94,7 @@ class SemanticStage:
         """Return a semantic hit, where waiting for a lookup pays; elsewhere `race` searches."""
         stats = self._stats(ctx, planned)
         ctx.begin_lookup = partial(self._begin, ctx, request, planned, lookup, stats)
-        may_race = self._may_race(ResponseSource(planned.route.id, "", request.stream))
+        may_race = self._held_ratio(ResponseSource(planned.route.id, "", request.stream), stats) is not None
         waits = lookup.result is CacheResult.MISS and stats.order.waits(_load(planned), may_race=may_race)
         if planned.encoders:  # the router needs the vector, too
             ctx.begin_lookup(waits or may_race)
@@ -112,23 +115,25 @@ class SemanticStage:
 
         The lookup begins when the request is on its way, or waits for a permit: before, it would delay a miss.
         """
-        race = CacheRace(ctx)
+        race, stats = CacheRace(ctx), self._stats(ctx, planned)
         dispatched: list[tuple[ResponseSource, float]] = []
 
         def look() -> None:
-            source = ResponseSource(planned.route.id, ctx.record.deployment, request.stream)
-            dispatched.append((source, self._clock()))
-            begin = ctx.begin_lookup
-            semantic = ctx.semantic_lookup if begin is None else begin(self._may_race(source))
+            source, now = ResponseSource(planned.route.id, ctx.record.deployment, request.stream), self._clock()
+            dispatched.append((source, now))
+            held_ratio, begin = self._held_ratio(source, stats), ctx.begin_lookup
+            semantic = ctx.semantic_lookup if begin is None else begin(held_ratio is not None)
             if semantic is not None and semantic.is_lookup:
                 race.watch(semantic)
+                if held_ratio:
+                    ctx.hold = partial(self._hold, semantic, now, held_ratio)
 
         dispatch = Dispatch(forward, self._clock, look)
         async with race:
             await dispatch
         semantic = ctx.semantic_lookup
         for source, began_at in dispatched:
-            self._note_times(ctx, self._stats(ctx, planned), source, began_at, is_lost=race.is_lost)
+            self._note_times(ctx, stats, source, began_at, is_lost=race.is_lost)
         if semantic is None:  # the lookup was not allowed, was skipped, or had no time to begin
             return None
         if semantic.finding is not None:  # it ran beside other stages: their sum is above the total
@@ -142,8 +147,20 @@ class SemanticStage:
         self._note_neighbour(ctx, semantic)
         return None
 
-    def _may_race(self, source: ResponseSource) -> bool:
-        return self._route_stats.times.may_begin(source, self._embedder.num_waiting, self._clock())
+    def _held_ratio(self, source: ResponseSource, stats: RouteStats) -> float | None:
+        """Return the part of its time for which a response is held back; None: the lookup would be late even so."""
+        times, num_waiting, now = self._route_stats.times, self._embedder.num_waiting, self._clock()
+        if times.may_begin(source, num_waiting, now):
+            return 0.0
+        if not source.is_stream or not stats.order.holds(times.late_ratio(source, num_waiting, now)):
+            return None
+        return MAX_HELD_RATIO if times.may_begin(source, num_waiting, now, held_ratio=MAX_HELD_RATIO) else None
+
+    async def _hold(self, semantic: SemanticLookup, began_at: float, held_ratio: float) -> None:
+        """Wait for a lookup, which cancels the caller if it hits."""
+        if not semantic.done.done():
+            held_s = min(MAX_HELD_S, held_ratio * (self._clock() - began_at))
+            await asyncio.wait((semantic.done,), timeout=held_s)
 
     def _note_times(
         self, ctx: RequestContext, stats: RouteStats, source: ResponseSource, began_at: float, *, is_lost: bool
@@ -152,9 +169,9 @@ class SemanticStage:
         times, semantic, now = self._route_stats.times, ctx.semantic_lookup, self._clock()
         if semantic is not None and semantic.is_lookup and not semantic.ended_before(began_at):
             times.note_race(source, now, is_late=not is_lost and semantic.is_late(ctx.responded_at))
-        if is_lost or ctx.responded_at is None or ctx.record.status != _OK:
+        if is_lost or ctx.ready_at is None or ctx.record.status != _OK:
             return
-        took_s = ctx.responded_at - began_at
+        took_s = ctx.ready_at - began_at
         stats.order.note_upstream(took_s)
         for one in (source, source._replace(deployment="")):
             times.note_response(one, took_s, now)

@@ -20,6 +20,8 @@ import msgspec
 
 _SMOOTHING: Final = 0.05
 _FIRST_LOOKUP_S: Final = 0.008
+_HOLD_COST: Final = 0.25
+"""Cost of a late miss over the gain of a hit, where streams are held back."""
 
 
 class LookupOrder(msgspec.Struct, gc=False):
@@ -45,6 +47,16 @@ class LookupOrder(msgspec.Struct, gc=False):
     def note_called_off(self, worked_s: float) -> None:
         """Note the event loop's work for a request that was cancelled."""
         self.dispatch_s += _SMOOTHING * (worked_s - self.dispatch_s)
+
+    def holds(self, late_ratio: float) -> bool:
+        """Return whether a stream that begins before its lookup ends is held back for a moment.
+
+        A hit saves all of the generation, several times the time to the first byte. A miss pays a part of that time.
+
+        Args:
+            late_ratio: Share of the lookups that would be late otherwise.
+        """
+        return self.hit_ratio >= _HOLD_COST * late_ratio
 
     def waits(self, load_ratio: float, *, may_race: bool = True) -> bool:
         """Return whether the next request waits for its lookup.

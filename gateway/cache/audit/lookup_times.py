@@ -67,11 +67,11 @@ class _Responses:
         self._by_age.append(ratio)
         insort(self._sorted, ratio)
 
-    def late_ratio(self, num_waiting: int, now: float) -> float:
+    def late_ratio(self, num_waiting: int, now: float, held_ratio: float) -> float:
         """Return the share of responses that would begin before a lookup ends; 0 where too little is known."""
         if len(self._sorted) < _MIN_RATIOS:
             return 0.0
-        longer = exp(self._margin_now(now)) * (1 + num_waiting)
+        longer = exp(self._margin_now(now)) * (1 + num_waiting) / (1.0 + held_ratio)
         return bisect_left(self._sorted, longer) / len(self._sorted)
 
     def note_race(self, now: float, *, is_late: bool) -> None:
@@ -127,12 +127,23 @@ class LookupTimes:
         """Note whether a lookup ended after the response had begun."""
         self._of(source, now).note_race(now, is_late=is_late)
 
-    def may_begin(self, source: ResponseSource, num_waiting: int, now: float) -> bool:
-        """Return whether a lookup behind `num_waiting` texts would come in time, or too little is known to say no."""
-        if now - self._newest_at > _STALE_S:
-            return True
+    def may_begin(self, source: ResponseSource, num_waiting: int, now: float, *, held_ratio: float = 0.0) -> bool:
+        """Return whether a lookup would come in time, or too little is known to say no.
+
+        Args:
+            source: The source of the response.
+            num_waiting: Texts that wait for the encoder.
+            now: Time of the clock.
+            held_ratio: Part of its own time by which a response is held back for the lookup.
+        """
+        return (
+            now - self._newest_at > _STALE_S or self.late_ratio(source, num_waiting, now, held_ratio) <= MAX_LATE_RATIO
+        )
+
+    def late_ratio(self, source: ResponseSource, num_waiting: int, now: float, held_ratio: float = 0.0) -> float:
+        """Return the share of recent responses that would begin before a lookup ends; 0 where too little is known."""
         responses = self._sources.get(source)
-        return responses is None or responses.late_ratio(num_waiting, now) <= MAX_LATE_RATIO
+        return 0.0 if responses is None else responses.late_ratio(num_waiting, now, held_ratio)
 
     def _of(self, source: ResponseSource, now: float) -> _Responses:
         found = self._sources.get(source)

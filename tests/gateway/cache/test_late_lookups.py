@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from gateway.cache.audit.lookup_times import ResponseSource
 from tests.gateway.cache.similar_stack import cache_of, call, echo, keep, similar, stats_of, until
 from tests.gateway.cache.test_semantic_stage import NEAR, SLOW_S, STORED
+from tests.gateway.scripted import Wire, chunk
 from tests.gateway.stack import Stack
 
 
-def note_times(stack: Stack, *, lookup_s: float, response_s: float) -> None:
+def note_times(stack: Stack, *, lookup_s: float, response_s: float, stream: bool = False) -> None:
     """Have the gateway know these times of the route's only deployments."""
     answers = stack.gateway._answers
     times, now = answers.route_stats.times, answers.similar._clock()
     for _ in range(20):
         times.note_lookup(lookup_s, 0.0, 0, now)
         for deployment in ("", "small", "large"):
-            times.note_response(ResponseSource("main", deployment, False), response_s, now)
+            times.note_response(ResponseSource("main", deployment, stream), response_s, now)
 
 
 async def num_missed(stack: Stack, reason: str) -> float:
@@ -66,3 +68,33 @@ async def test_a_lookup_that_ends_after_the_response_is_late(tmp_path: Path) -> 
         may_run.set()
         await until(lambda: stack.gateway._answers.semantic.num_entries == 2)
         assert await num_missed(stack, "late") == before + 1
+
+
+async def test_a_stream_is_held_back_for_a_lookup_where_hits_are_frequent(tmp_path: Path) -> None:
+    async def streams(wire: Wire) -> None:
+        await asyncio.sleep(0.5)
+        await wire.start_stream()
+        for data in (chunk("Press reset."), chunk(finish="stop"), b"[DONE]"):
+            await wire.event(data)
+        await wire.end()
+
+    async with similar(tmp_path) as (stack, encoder):
+        await keep(stack, STORED)
+        note_times(stack, lookup_s=0.6, response_s=0.5, stream=True)
+        order = stats_of(stack).order
+        order.hit_ratio, order.lookup_s, order.saved_s = 0.3, 0.6, 0.5
+        stack.small.otherwise, may_run = streams, encoder.hold()
+        task = asyncio.create_task(call(stack, NEAR, stream=True))
+        await asyncio.wait_for(encoder.has_begun.wait(), 60)
+        await asyncio.sleep(0.6)  # the first byte has come
+        may_run.set()
+        assert cache_of(await task) == "hit-semantic"
+
+
+async def test_where_hits_are_rare_no_stream_is_held_back(tmp_path: Path) -> None:
+    async with similar(tmp_path) as (stack, _):
+        await keep(stack, STORED)
+        note_times(stack, lookup_s=0.6, response_s=0.5, stream=True)
+        assert not stats_of(stack).order.holds(1.0)
+        await call(stack, NEAR, stream=True)
+        assert await num_missed(stack, "skipped") == 1
