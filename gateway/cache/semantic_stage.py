@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final, Protocol
 
-from gateway.cache.audit.lookup_times import ResponseSource
+from gateway.cache.audit.lookup_times import ResponseOrigin
 from gateway.cache.audit.route_stats import RouteStats, RouteStatsTable, TenantRoute
 from gateway.cache.cache_race import CacheRace
 from gateway.cache.exact.cache_lookup import CacheLookup
@@ -94,7 +94,7 @@ class SemanticStage:
         """Return a semantic hit, where waiting for a lookup pays; elsewhere `race` searches."""
         stats = self._stats(ctx, planned)
         ctx.begin_lookup = partial(self._begin, ctx, request, planned, lookup, stats)
-        may_race = self._held_ratio(ResponseSource(planned.route.id, "", request.stream), stats) is not None
+        may_race = self._held_ratio(ResponseOrigin(planned.route.id, "", request.stream), stats) is not None
         waits = lookup.result is CacheResult.MISS and stats.order.waits(_load(planned), may_race=may_race)
         if planned.encoders:  # the router needs the vector, too
             ctx.begin_lookup(waits or may_race)
@@ -116,10 +116,10 @@ class SemanticStage:
         The lookup begins when the request is on its way, or waits for a permit: before, it would delay a miss.
         """
         race, stats = CacheRace(ctx), self._stats(ctx, planned)
-        dispatched: list[tuple[ResponseSource, float]] = []
+        dispatched: list[tuple[ResponseOrigin, float]] = []
 
         def look() -> None:
-            source, now = ResponseSource(planned.route.id, ctx.record.deployment, request.stream), self._clock()
+            source, now = ResponseOrigin(planned.route.id, ctx.record.deployment, request.stream), self._clock()
             dispatched.append((source, now))
             held_ratio, begin = self._held_ratio(source, stats), ctx.begin_lookup
             semantic = ctx.semantic_lookup if begin is None else begin(held_ratio is not None)
@@ -147,7 +147,7 @@ class SemanticStage:
         self._note_neighbour(ctx, semantic)
         return None
 
-    def _held_ratio(self, source: ResponseSource, stats: RouteStats) -> float | None:
+    def _held_ratio(self, source: ResponseOrigin, stats: RouteStats) -> float | None:
         """Return the part of its time for which a response is held back; None: the lookup would be late even so."""
         times, num_waiting, now = self._route_stats.times, self._embedder.num_waiting, self._clock()
         if times.may_begin(source, num_waiting, now):
@@ -163,7 +163,7 @@ class SemanticStage:
             await asyncio.wait((semantic.done,), timeout=held_s)
 
     def _note_times(
-        self, ctx: RequestContext, stats: RouteStats, source: ResponseSource, began_at: float, *, is_lost: bool
+        self, ctx: RequestContext, stats: RouteStats, source: ResponseOrigin, began_at: float, *, is_lost: bool
     ) -> None:
         """Note what a dispatch at `began_at` shows about the times of responses and of lookups beside them."""
         times, semantic, now = self._route_stats.times, ctx.semantic_lookup, self._clock()

@@ -116,7 +116,7 @@ def _line(first_byte_ms: float, found: Mapping[str, Value]) -> str:
 
 
 def _unique_pairs(seed: int, num: int) -> list[tuple[str, str]]:
-    """Return two wordings of so many meanings, no wording twice."""
+    """Return two wordings of so many questions, no wording twice."""
     found: list[tuple[str, str]] = []
     seen: set[str] = set()
     for cached, text in paraphrases(seed):

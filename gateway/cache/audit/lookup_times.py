@@ -40,7 +40,7 @@ _SMOOTHING: Final = 0.05
 _LEAST_S: Final = 1e-6
 
 
-class ResponseSource(NamedTuple):
+class ResponseOrigin(NamedTuple):
     """The source of a response, as far as its time depends on it."""
 
     route: str
@@ -92,7 +92,7 @@ class LookupTimes:
 
     def __init__(self) -> None:
         """Start without times."""
-        self._sources: Recent[ResponseSource, _Responses] = Recent(_MAX_SOURCES)
+        self._sources: Recent[ResponseOrigin, _Responses] = Recent(_MAX_SOURCES)
         self._latest: deque[float] = deque(maxlen=_LATEST)
         self._search_s = 0.0
         self._newest_at = 0.0
@@ -117,17 +117,17 @@ class LookupTimes:
         self._newest_at = now
         self._latest.append(max(took_s / (1 + num_waiting), _LEAST_S))
 
-    def note_response(self, source: ResponseSource, took_s: float, now: float) -> None:
+    def note_response(self, source: ResponseOrigin, took_s: float, now: float) -> None:
         """Note the time from a request's dispatch to the beginning of its response."""
         responses = self._of(source, now)
         for lookup_s in self._latest:
             responses.add(took_s / lookup_s)
 
-    def note_race(self, source: ResponseSource, now: float, *, is_late: bool) -> None:
+    def note_race(self, source: ResponseOrigin, now: float, *, is_late: bool) -> None:
         """Note whether a lookup ended after the response had begun."""
         self._of(source, now).note_race(now, is_late=is_late)
 
-    def may_begin(self, source: ResponseSource, num_waiting: int, now: float, *, held_ratio: float = 0.0) -> bool:
+    def may_begin(self, source: ResponseOrigin, num_waiting: int, now: float, *, held_ratio: float = 0.0) -> bool:
         """Return whether a lookup would come in time, or too little is known to say no.
 
         Args:
@@ -140,12 +140,12 @@ class LookupTimes:
             now - self._newest_at > _STALE_S or self.late_ratio(source, num_waiting, now, held_ratio) <= MAX_LATE_RATIO
         )
 
-    def late_ratio(self, source: ResponseSource, num_waiting: int, now: float, held_ratio: float = 0.0) -> float:
+    def late_ratio(self, source: ResponseOrigin, num_waiting: int, now: float, held_ratio: float = 0.0) -> float:
         """Return the share of recent responses that would begin before a lookup ends; 0 where too little is known."""
         responses = self._sources.get(source)
         return 0.0 if responses is None else responses.late_ratio(num_waiting, now, held_ratio)
 
-    def _of(self, source: ResponseSource, now: float) -> _Responses:
+    def _of(self, source: ResponseOrigin, now: float) -> _Responses:
         found = self._sources.get(source)
         if found is None:
             found = self._sources[source] = _Responses(now)

@@ -58,8 +58,8 @@ class LateIndex:
         Args:
             tier: The semantic tier.
             embedder: The encoder behind its queue.
-            times: Told what the encodings take, which shows what lookups would.
-            count: Told the end of each entry's wait.
+            times: Given what the encodings take, which shows what lookups would.
+            count: Given the end of each entry's wait.
             clock: Seconds on a monotonic clock.
         """
         self._tier = tier

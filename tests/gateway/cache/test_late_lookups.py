@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from gateway.cache.audit.lookup_times import ResponseSource
+from gateway.cache.audit.lookup_times import ResponseOrigin
 from tests.gateway.cache.similar_stack import cache_of, call, echo, keep, similar, stats_of, until
 from tests.gateway.cache.test_semantic_stage import NEAR, SLOW_S, STORED
 from tests.gateway.scripted import Wire, chunk
@@ -19,7 +19,7 @@ def note_times(stack: Stack, *, lookup_s: float, response_s: float, stream: bool
     for _ in range(20):
         times.note_lookup(lookup_s, 0.0, 0, now)
         for deployment in ("", "small", "large"):
-            times.note_response(ResponseSource("main", deployment, stream), response_s, now)
+            times.note_response(ResponseOrigin("main", deployment, stream), response_s, now)
 
 
 async def num_missed(stack: Stack, reason: str) -> float:

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from gateway.cache.audit.lookup_times import MAX_LATE_RATIO, LookupTimes, ResponseSource
+from gateway.cache.audit.lookup_times import MAX_LATE_RATIO, LookupTimes, ResponseOrigin
 
-SOURCE = ResponseSource("faq", "small", True)
+SOURCE = ResponseOrigin("faq", "small", True)
 Draw = Callable[[Random, int], float]
 
 
@@ -60,13 +60,13 @@ def test_slow_lookups_are_skipped_after_a_few(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_a_quiet_machine_allows_is_used_soon_after_a_busy_one(seed: int) -> None:
+def test_what_an_idle_machine_allows_is_used_soon_after_a_busy_one(seed: int) -> None:
     def changing(rng: Random, number: int) -> float:
         return rng.lognormvariate(0.0, 0.3) * (0.1 if number // 500 % 2 else 0.005)
 
     played = Played(changing, about(0.08, 0.3), seed=seed)
     assert played.num_late <= MAX_LATE_RATIO * played.num_begun
-    assert played.num_useful >= 0.9 * 1000, "two of four phases are quiet"
+    assert played.num_useful >= 0.9 * 1000, "two of four phases are idle"
 
 
 def test_each_source_has_times_of_its_own() -> None:
