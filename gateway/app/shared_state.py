@@ -106,4 +106,4 @@ class SharedState:
 
 async def _try_reach(store: GuardedStore) -> None:
     with contextlib.suppress(StoreUnavailable):  # the log has it
-        await store.ping()
+        await store.reach()

@@ -30,6 +30,8 @@ class StoreLoss(StrEnum):
     FULL = "full"
     READ_ONLY = "read_only"
     EVICTING = "evicting"
+    MOVING = "moving"
+    """The keys are on their way from one node of a Cluster to another."""
     REFUSED = "refused"
     """The store refused the user or the command, or answered nonsense."""
     CORRUPT = "corrupt"
@@ -159,8 +161,16 @@ class Store(Protocol):
         """Return the room for entries that can be made again; None when the store has no limit."""
         ...
 
-    async def ping(self) -> None:
-        """Check that the store can be written to."""
+    def nodes(self) -> tuple[str, ...]:
+        """Return the names of the servers that spaces are divided among, known so far; one, "", where they are not."""
+        ...
+
+    def node_of(self, space: str) -> str:
+        """Return the name of the server that has a space now."""
+        ...
+
+    async def ping(self, node: str = "") -> None:
+        """Check that a server can be written to; one that has no spaces any more passes."""
         ...
 
     async def aclose(self) -> None:

@@ -63,6 +63,14 @@ class ForwardingStore(ABC):
         """Implement `Store.room`."""
         return self._forward("room")
 
-    def ping(self) -> Pending[None]:
+    def nodes(self) -> tuple[str, ...]:
+        """Implement `Store.nodes`."""
+        return ("",)
+
+    def node_of(self, space: str) -> str:
+        """Implement `Store.node_of`."""
+        return ""
+
+    def ping(self, node: str = "") -> Pending[None]:
         """Implement `Store.ping`."""
         return self._forward("ping")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha1
 from typing import Any, Final
 
-from redis.asyncio import RedisCluster
 from redis.exceptions import NoScriptError
 
 from gateway.store import redis_scripts
@@ -26,7 +27,8 @@ from gateway.store.base import (
     check_value,
 )
 from gateway.store.meter import Draw, Grant, Period, period_bounds
-from gateway.store.redis_client import RedisClient, close, translated
+from gateway.store.redis_client import RedisClient, close, drop_old_primary, translated
+from gateway.store.redis_cluster import ClusterClient
 from gateway.store.redis_facts import RedisFacts, facts_of, room_of
 from gateway.timeline import Clock
 
@@ -62,10 +64,11 @@ class RedisStore:
     def __init__(self, client: RedisClient, *, clock: Clock, wall: Callable[[], float], prefix: str = PREFIX) -> None:
         """Wrap a client; `prefix` begins every key, and `wall` determines only the calendar day."""
         self._client: Any = client
+        self._is_cluster = isinstance(client, ClusterClient)
         self._clock = clock
         self._wall = wall
         self._prefix = prefix
-        self._num_evicted: int | None = None
+        self._num_evicted: dict[str, int] = {}
         self._evicted_at = _NEVER_EVICTED
 
     async def get(self, space: str, key: str) -> StoreEntry | None:
@@ -142,14 +145,31 @@ class RedisStore:
         now_ms, held, num_holders, grants = await self._call(_EXCHANGE, names, arguments)
         return Exchanged(int(now_ms) / 1000, tuple(map(_grant, grants)), int(held), num_holders)
 
-    async def ping(self) -> None:
+    def nodes(self) -> tuple[str, ...]:
+        """Implement `Store.nodes`: the primaries of a Cluster."""
+        return (self._client.primaries() if self._is_cluster else ()) or ("",)
+
+    def node_of(self, space: str) -> str:
+        """Implement `Store.node_of`."""
+        return self._client.primary_of(self._name(space, "v")) if self._is_cluster else ""
+
+    async def ping(self, node: str = "") -> None:
         """Check that Redis can be written to, and that it evicts nothing."""
+        if node and node not in self.nodes():
+            return  # replaced: its spaces are elsewhere
+        target = {"target_nodes": self._client.get_node(node_name=node)} if node else {}
         with translated():
-            await self._client.set(f"{self._prefix}:ping", 1, px=60_000)
-        num_evicted = facts_of(await self._call_nodes("info", "stats")).num_evicted
-        before, self._num_evicted = self._num_evicted, num_evicted
-        if before is not None and num_evicted > before:
+            await drop_old_primary(self._client)
+        results = await asyncio.gather(
+            self._write_ping(node), self._call_node("info", "stats", **target), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        num_evicted = facts_of([result for result in results if result is not None]).num_evicted
+        if num_evicted > self._num_evicted.setdefault(node, num_evicted):
             self._evicted_at = self._clock()
+        self._num_evicted[node] = num_evicted
         self._require_memory()
 
     async def room(self) -> Room | None:
@@ -177,18 +197,39 @@ class RedisStore:
                 return await self._client.execute_command("EVAL", script.text, len(names), *names, *arguments)
 
     async def _call_nodes(self, command: str, argument: str) -> list[Mapping[str, Any]]:
-        """Return the answer of every primary; an empty one where the user lacks the permission."""
-        call = getattr(self._client, command)
+        """Return the answers of all primaries that can be reached. Raises StoreUnavailable when none can."""
+        if not self._is_cluster or self.nodes() == ("",):
+            return [await self._call_node(command, argument)]
+        targets = [self._client.get_node(node_name=node) for node in self.nodes()]
+        calls = (self._call_node(command, argument, target_nodes=target) for target in targets)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        found: list[Mapping[str, Any]] = []
+        for answer in answers:
+            if isinstance(answer, Mapping):
+                found.append(answer)
+            elif not isinstance(answer, StoreUnavailable):
+                raise answer
+        if not found:
+            raise next(answer for answer in answers if isinstance(answer, BaseException))
+        return found
+
+    async def _call_node(self, command: str, argument: str, **target: Any) -> Mapping[str, Any]:
+        """Return one answer; an empty one where the user lacks the permission."""
         try:
             with translated():
-                if isinstance(self._client, RedisCluster):
-                    answers = await call(argument, target_nodes=RedisCluster.PRIMARIES)
-                    return list(answers.values())
-                return [await call(argument)]
+                answer: Mapping[str, Any] = await getattr(self._client, command)(argument, **target)
         except StoreUnavailable as error:
             if error.reason is StoreLoss.REFUSED:
-                return [{}]
+                return {}
             raise
+        return answer
+
+    async def _write_ping(self, node: str) -> None:
+        """Write a key that the node has."""
+        keys = (f"{self._prefix}:{{{number}}}:ping" for number in itertools.count())
+        key = next(key for key in keys if not node or self._client.primary_of(key) == node)
+        with translated():
+            await self._client.set(key, 1, px=60_000)
 
     def _require_memory(self) -> None:
         """Raise StoreUnavailable after evictions, which may have hit any of our counts."""
