@@ -127,10 +127,12 @@ class RedisStore:
             found = await self._client.lrange(self._name(space, "l", log), after, after + limit - 1)
         return tuple(LogEntry(after + 1 + index, payload) for index, payload in enumerate(found))
 
-    async def exchange(self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None = None) -> Exchanged:
+    async def exchange(
+        self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None = None, *, number: int = 0
+    ) -> Exchanged:
         """Implement `Store.exchange`."""
         names = [self._name(space, "m", request.meter.name) for request in draws]
-        arguments: list[str | int] = [holder, len(draws)]
+        arguments: list[str | int] = [holder, number, len(draws)]
         for request in draws:
             meter = request.meter
             bounds = (0, 0) if meter.period is Period.MINUTE else period_bounds(meter.period, self._wall())
@@ -140,6 +142,8 @@ class RedisStore:
         if hold is not None:
             names.append(self._name(space, "h", hold.name))
             arguments += (hold.limit, hold.units, hold.spare, round(hold.ttl_s * 1000))
+        if number:
+            names.append(self._name(space, "r", holder))
         if not names:
             names.append(self._name(space, "m", ""))  # a script without keys has no place in a Cluster
         now_ms, held, num_holders, grants = await self._call(_EXCHANGE, names, arguments)
