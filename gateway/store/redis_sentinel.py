@@ -1,8 +1,8 @@
 """PrimaryFinder: the library's Sentinel client, which consults all Sentinels at the same time.
 
 The library consults one after the other, so that one which is frozen or cut off costs its whole timeout, and one that
-is cut off from the others may still name the old primary. Here the answer with the newest configuration counts, as soon
-as more than half of the Sentinels have answered.
+is cut off from the others may still name the old primary. Here the answer with the newest configuration counts, once
+more than half of the Sentinels have answered.
 """
 
 from __future__ import annotations
@@ -27,25 +27,34 @@ class PrimaryFinder(Sentinel):
         Raises:
             MasterNotFoundError: No Sentinel knows one that is up.
         """
-        states: list[dict[str, Any]] = []
         looks = [asyncio.ensure_future(self._look(each, service_name)) for each in self.sentinels]
         try:
-            for next_state in asyncio.as_completed(looks):
-                state = await next_state
-                if state is not None:
-                    states.append(state)
-                if len(states) > len(looks) // 2:
-                    break
+            newest = await self._newest(looks, service_name)
         finally:
             for look in looks:
                 look.cancel()
             await asyncio.gather(*looks, return_exceptions=True)
-        newest = max(states, key=lambda state: int(state["config-epoch"]), default=None)
         if newest is None:
             raise MasterNotFoundError(f"none of {len(looks)} Sentinels answers about {service_name!r}")
         if not self.check_master_state(newest, service_name):
             raise MasterNotFoundError(f"the primary of {service_name!r} is down, and no other is elected yet")
         return str(newest["ip"]), int(newest["port"])
+
+    async def _newest(
+        self, looks: list[asyncio.Future[dict[str, Any] | None]], service_name: str
+    ) -> dict[str, Any] | None:
+        """Return the newest state; where that is down, of all Sentinels, since one learns first of a new primary."""
+        newest, num = None, 0
+        for next_state in asyncio.as_completed(looks):
+            state = await next_state
+            if state is None:
+                continue
+            num += 1
+            if newest is None or int(state["config-epoch"]) > int(newest["config-epoch"]):
+                newest = state
+            if num > len(looks) // 2 and self.check_master_state(newest, service_name):
+                break
+        return newest
 
     async def _look(self, sentinel: Redis, service_name: str) -> dict[str, Any] | None:
         try:

@@ -69,6 +69,7 @@ class RedisStore:
         self._wall = wall
         self._prefix = prefix
         self._num_evicted: dict[str, int] = {}
+        self._rechecking: asyncio.Task[None] | None = None
         self._evicted_at = _NEVER_EVICTED
 
     async def get(self, space: str, key: str) -> StoreEntry | None:
@@ -162,8 +163,7 @@ class RedisStore:
         if node and node not in self.nodes():
             return  # replaced: its spaces are elsewhere
         target = {"target_nodes": self._client.get_node(node_name=node)} if node else {}
-        with translated():
-            await drop_old_primary(self._client)
+        self._recheck_primary()
         results = await asyncio.gather(
             self._write_ping(node), self._call_node("info", "stats", **target), return_exceptions=True
         )
@@ -189,6 +189,9 @@ class RedisStore:
 
     async def aclose(self) -> None:
         """Implement `Store.aclose`."""
+        if self._rechecking is not None:
+            self._rechecking.cancel()
+            await asyncio.gather(self._rechecking, return_exceptions=True)
         with suppress(StoreUnavailable), translated():
             await close(self._client)
 
@@ -227,6 +230,15 @@ class RedisStore:
                 return {}
             raise
         return answer
+
+    def _recheck_primary(self) -> None:
+        """Begin to compare the primary with what the Sentinels name; a ping's timeout is too short to wait for them."""
+        if self._rechecking is None or self._rechecking.done():
+            self._rechecking = asyncio.get_running_loop().create_task(self._drop_old_primary())
+
+    async def _drop_old_primary(self) -> None:
+        with suppress(StoreUnavailable), translated():  # the next one comes with the next ping
+            await drop_old_primary(self._client)
 
     async def _write_ping(self, node: str) -> None:
         """Write a key that the node has."""

@@ -25,7 +25,9 @@ async def behind_sentinels(folder: Path) -> AsyncIterator[tuple[SentinelSet, Fle
 
 
 def is_promoted(servers: SentinelSet) -> bool:
-    return bool(servers.replica.admin.info("replication")["role"] == "master")
+    """Whether a Sentinel names the replica as the primary."""
+    named = [each.admin.sentinel_get_master_addr_by_name(servers.SERVICE) for each in servers.sentinels[1:]]
+    return any(port == servers.replica.port for _, port in named)
 
 
 def kill_the_primary(servers: SentinelSet) -> None:
