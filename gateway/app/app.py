@@ -298,10 +298,11 @@ class Gateway:
         )
 
     async def start(self) -> None:
-        """Load the policy, probe once, listen. Raises PolicyFileError or OSError; nothing is left open then."""
+        """Load the policy, probe once, listen. Raises PolicyFileError, ConfigError or OSError; nothing stays open."""
         self._records.start()
         try:
             await self._own_encoder.start()
+            await self._stores.require_schema()
             await self.control.load()
             await asyncio.gather(self._prober.probe_all(), self._stores.try_reach())
             await self.server.start()

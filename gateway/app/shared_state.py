@@ -14,11 +14,13 @@ from gateway.app.runtime import Runtime
 from gateway.app.store_opening import open_store
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.cache.sharing.sharing import CacheSharing
+from gateway.config.checks import ConfigError
 from gateway.config.settings import GatewayConfig
 from gateway.dialects.responses.response_store import ResponseStore
 from gateway.store.address import StoreAddress
 from gateway.store.base import StoreUnavailable
 from gateway.store.guarded import GuardedStore
+from gateway.store.schema import SchemaMismatch, StampedStore
 from gateway.telemetry.store_watch import StoreWatch
 
 _SHARING_TIMEOUT_S: Final = 0.5
@@ -75,6 +77,19 @@ class SharedState:
         """
         await asyncio.gather(*(_try_reach(store) for store in self._connected()))
 
+    async def require_schema(self) -> None:
+        """Check that this version may share the store; one that cannot be reached is checked once it is.
+
+        Raises:
+            ConfigError: It may not.
+        """
+        try:
+            await self.limits.reach()
+        except SchemaMismatch as error:
+            raise ConfigError(f"store.address: {error}; upgrade by one minor version at a time") from error
+        except StoreUnavailable:  # the log has it
+            return
+
     def start(self, spawn: Spawn) -> None:
         """Spawn the tasks that refresh the shared state until they are cancelled."""
         spawn(self.limits.watch(), "store")
@@ -101,7 +116,7 @@ class SharedState:
         address = address or self._config.store_address
         watch = StoreWatch(self._metrics, self._log, address.shown, is_side=is_side)
         raw = open_store(address, timeout_s=timeout_s, clock=time.monotonic, wall=time.time, on_damage=watch.damaged)
-        return GuardedStore(raw, timeout_s=timeout_s, clock=time.monotonic, observer=watch)
+        return GuardedStore(StampedStore(raw), timeout_s=timeout_s, clock=time.monotonic, observer=watch)
 
 
 async def _try_reach(store: GuardedStore) -> None:

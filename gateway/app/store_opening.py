@@ -9,6 +9,7 @@ from gateway.store.address import StoreAddress
 from gateway.store.base import Store
 from gateway.store.embedded import EmbeddedStore
 from gateway.store.guarded import CONNECT_S, GuardedStore, StoreObserver
+from gateway.store.schema import StampedStore
 from gateway.timeline import Clock
 
 
@@ -41,4 +42,4 @@ def open_store(
 def open_examined(address: StoreAddress, observer: StoreObserver) -> tuple[Store, GuardedStore]:
     """Return a store to be examined, and its guarded form, which the caller closes."""
     store = open_store(address, timeout_s=CONNECT_S)
-    return store, GuardedStore(store, timeout_s=CONNECT_S, clock=time.monotonic, observer=observer)
+    return store, GuardedStore(StampedStore(store), timeout_s=CONNECT_S, clock=time.monotonic, observer=observer)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -103,8 +104,9 @@ class Replica:
 class Client:
     """Sends one request after the other over a connection that it keeps."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, port: int | Callable[[], list[int]]) -> None:
+        """`port` may return the ports to try, the first that accepts is used: so a load balancer does."""
+        self._ports = port if callable(port) else lambda: [port]
         self._turn = asyncio.Lock()
         self._writer: asyncio.StreamWriter | None = None
         self._reader: asyncio.StreamReader | None = None
@@ -121,7 +123,7 @@ class Client:
 
     async def _send(self, request: bytes) -> Reply:
         if self._writer is None or self._reader is None:
-            self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+            self._reader, self._writer = await self._connect()
         self._writer.write(request)
         head = await self._reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
@@ -129,6 +131,12 @@ class Client:
         if reply.headers.get("connection") == "close":
             self.close()
         return reply
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        for port in self._ports():
+            with suppress(ConnectionRefusedError):  # it is being replaced: the next one takes the request
+                return await asyncio.open_connection("127.0.0.1", port)
+        raise ConnectionRefusedError("no replica accepts connections")
 
     def close(self) -> None:
         """Close the connection."""
@@ -159,14 +167,14 @@ class Load:
 
     async def run(self, pause_s: float) -> None:
         """Send until stopped."""
-        ports = [replica.port for replica in self._fleet.replicas]
         async with asyncio.TaskGroup() as tasks:
-            for port in ports:
+            for number in range(len(self._fleet.replicas)):
+                port = partial(self._fleet.ports, number)
                 tasks.create_task(self._repeat(port, "cached", "cached", "hot", "free", pause_s))
                 tasks.create_task(self._repeat(port, "plain", "plain", "anything", "free", pause_s))
                 tasks.create_task(self._repeat(port, "metered", "plain", "anything", self.tenant, pause_s / 2))
 
-    async def _repeat(self, port: int, kind: str, model: str, text: str, tenant: str, pause_s: float) -> None:
+    async def _repeat(self, port: Callable[[], list[int]], kind: str, model: str, text: str, tenant: str, pause_s: float) -> None:
         client = Client(port)
         clock = asyncio.get_running_loop().time
         while not self._stop.is_set():
@@ -221,8 +229,13 @@ class Fleet:
         self._stack = AsyncExitStack()
         self._numbers = itertools.count()
         self._good_key = self._dead_key = ""
-        self._num_changes = 0
+        self.num_changes = 0
         """Changes that were acknowledged."""
+
+    def ports(self, first: int) -> list[int]:
+        """The replicas' ports, beginning with one."""
+        num = len(self.replicas)
+        return [self.replicas[(first + number) % num].port for number in range(num)]
 
     async def start_one(
         self, *, program: tuple[str, ...] = ORDINARY, listen: str = "127.0.0.1:0", **settings: object
@@ -245,6 +258,15 @@ class Fleet:
         replica = Replica(process, port, folder)
         self.replicas.append(replica)
         return replica
+
+    async def replace(self, old: Replica, *, program: tuple[str, ...] = ORDINARY) -> Replica:
+        """Start another gateway, then stop this one in order, as a rolling restart does."""
+        new = await self.start_one(program=program)
+        old.client.close()
+        old.process.terminate()
+        assert await old.process.ended() == 0
+        self.replicas.remove(old)
+        return new
 
     async def aclose(self) -> None:
         """Kill what still runs."""
@@ -351,7 +373,7 @@ class Fleet:
         """A change at one replica is in force at all of them."""
         first = self.replicas[0]
         shown = (await first.admin("GET", "policy")).json
-        document = shown["document"].rstrip() + f"\n# change {self._num_changes}\n"
+        document = shown["document"].rstrip() + f"\n# change {self.num_changes}\n"
         body = {"document": document, "reason": "a test"}
         applied = await self._change(first, "PUT", "policy", body, if_match=shown["etag"])
         etag = applied.json["etag"]
@@ -374,7 +396,7 @@ class Fleet:
 
     async def check_cache(self) -> None:
         """What one replica stores now is a hit at the others within a second."""
-        took_s = await self._share(f"a question of change {self._num_changes}")
+        took_s = await self._share(f"a question of change {self.num_changes}")
         assert took_s <= MISSES_S + LOOKS_S, f"{took_s:.2f} s"
 
     async def check_audit_log(self) -> None:
@@ -382,7 +404,7 @@ class Fleet:
         for replica in self.replicas:
             assert (await replica.admin("GET", "audit/verify")).json["ok"]
         listed = (await self.replicas[0].admin("GET", "audit?newest=true&limit=500")).json["entries"]
-        assert len([entry for entry in listed if entry["author"] == "local"]) == self._num_changes
+        assert len([entry for entry in listed if entry["author"] == "local"]) == self.num_changes
 
     async def _share(self, text: str) -> float:
         """Have one replica store a response, and return the seconds until it is a hit at all of them."""
@@ -401,7 +423,7 @@ class Fleet:
     async def _change(self, replica: Replica, method: str, path: str, body: Any, **headers: str) -> Reply:
         reply = await replica.admin(method, path, body, **headers)
         assert reply.status in (200, 201), (path, reply.status, reply.body[:500])
-        self._num_changes += 1
+        self.num_changes += 1
         return reply
 
 
