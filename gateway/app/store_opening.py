@@ -20,6 +20,7 @@ def open_store(
     clock: Clock = time.monotonic,
     wall: Callable[[], float] = time.time,
     on_damage: Callable[[str], None] = lambda _: None,
+    on_time: Callable[[float], None] = lambda _: None,
 ) -> Store:
     """Return the store, not yet connected: its first operation does that.
 
@@ -29,6 +30,7 @@ def open_store(
         clock: Monotonic seconds.
         wall: Seconds since the epoch.
         on_damage: Receives the outcome for a broken file.
+        on_time: Receives what the clock of a Redis shows, a moment after it showed it.
     """
     if address.kind == "embedded":
         assert address.path is not None
@@ -36,7 +38,7 @@ def open_store(
     from gateway.store.redis_client import connect  # only who uses Redis pays for its import
     from gateway.store.redis_store import RedisStore
 
-    return RedisStore(connect(address, timeout_s=timeout_s), clock=clock, wall=wall)
+    return RedisStore(connect(address, timeout_s=timeout_s), clock=clock, wall=wall, on_time=on_time)
 
 
 def open_examined(address: StoreAddress, observer: StoreObserver) -> tuple[Store, GuardedStore]:

@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 CONNECT_S: Final = 1.0
 """Least timeout of the first answer of a store that was lost, or never seen."""
-CONNECT_TIMEOUTS: Final = 4
+CONNECT_TIMEOUTS: Final = 2
 """Operation timeouts that connecting may take: a handshake and a login go before the first answer."""
 LAG_S: Final = 0.002
 """Lateness of a timer that means a busy event loop, not a slow store."""

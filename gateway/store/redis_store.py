@@ -38,6 +38,8 @@ SAME_AGAIN_S: Final = 10.0
 _MEMORY_SHARE: Final = 0.8
 """Share of `maxmemory` that entries which can be made again may fill."""
 _NEVER_EVICTED: Final = -math.inf
+_CLOCK_SPACE: Final = "store"
+"""Space on the server of a Cluster whose clock counts."""
 
 
 class _Script:
@@ -61,8 +63,20 @@ _EXCHANGE: Final = _Script(redis_scripts.EXCHANGE)
 class RedisStore:
     """A Store in Redis. The first operation connects; every failure of Redis becomes StoreUnavailable."""
 
-    def __init__(self, client: RedisClient, *, clock: Clock, wall: Callable[[], float], prefix: str = PREFIX) -> None:
-        """Wrap a client; `prefix` begins every key, and `wall` determines only the calendar day."""
+    def __init__(
+        self,
+        client: RedisClient,
+        *,
+        clock: Clock,
+        wall: Callable[[], float],
+        on_time: Callable[[float], None] = lambda _: None,
+        prefix: str = PREFIX,
+    ) -> None:
+        """Wrap a client.
+
+        `prefix` begins every key, `wall` determines only the calendar day, and `on_time` gets the time of Redis.
+        """
+        self._on_time = on_time
         self._client: Any = client
         self._is_cluster = isinstance(client, ClusterClient)
         self._clock = clock
@@ -165,12 +179,15 @@ class RedisStore:
         target = {"target_nodes": self._client.get_node(node_name=node)} if node else {}
         self._recheck_primary()
         results = await asyncio.gather(
-            self._write_ping(node), self._call_node("info", "stats", **target), return_exceptions=True
+            self._write_ping(node),
+            self._call_node("info", "stats", **target),
+            self._read_clock(node, target),
+            return_exceptions=True,
         )
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-        num_evicted = facts_of([result for result in results if result is not None]).num_evicted
+        num_evicted = facts_of([result for result in results if isinstance(result, Mapping)]).num_evicted
         if num_evicted > self._num_evicted.setdefault(node, num_evicted):
             self._evicted_at = self._clock()
         self._num_evicted[node] = num_evicted
@@ -230,6 +247,19 @@ class RedisStore:
                 return {}
             raise
         return answer
+
+    async def _read_clock(self, node: str, target: Mapping[str, Any]) -> None:
+        """Read the clock of one server, always the same one, unless the user lacks the permission."""
+        if node != self.node_of(_CLOCK_SPACE) or (self._is_cluster and not node):
+            return
+        try:
+            with translated():
+                seconds, microseconds = await self._client.time(**target)
+        except StoreUnavailable as error:
+            if error.reason is not StoreLoss.REFUSED:
+                raise
+        else:
+            self._on_time(seconds + microseconds / 1e6)
 
     def _recheck_primary(self) -> None:
         """Begin to compare the primary with what the Sentinels name; a ping's timeout is too short to wait for them."""
