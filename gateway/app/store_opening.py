@@ -35,8 +35,8 @@ def open_store(
     if address.kind == "embedded":
         assert address.path is not None
         return EmbeddedStore(address.path, wall=wall, on_damage=on_damage)
-    from gateway.store.redis_client import connect  # only who uses Redis pays for its import
-    from gateway.store.redis_store import RedisStore
+    from gateway.store.redis.client import connect  # only who uses Redis pays for its import
+    from gateway.store.redis.store import RedisStore
 
     return RedisStore(connect(address, timeout_s=timeout_s), clock=clock, wall=wall, on_time=on_time)
 

@@ -14,7 +14,7 @@ import msgspec
 from gateway.access import audit_log
 from gateway.cache.exact.sealed import seal, unseal
 from gateway.store import schema
-from gateway.store.redis_store import RedisStore
+from gateway.store.redis.store import RedisStore
 
 MEMBER = "of_the_next_version"
 

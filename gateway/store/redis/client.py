@@ -2,7 +2,7 @@
 
 Retries are off: whether a second try is worth its time is decided above. The library drops the connection of a command
 that was cancelled or timed out, so that the next command cannot read its answer. Old versions did not;
-`tests/gateway/store/test_redis_client.py` holds the installed one to it.
+`tests/gateway/store/redis/test_client.py` holds the installed one to it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from redis.backoff import NoBackoff
 
 from gateway.store.address import StoreAddress
 from gateway.store.base import StoreLoss, StoreUnavailable
-from gateway.store.redis_cluster import ClusterClient
-from gateway.store.redis_sentinel import SENTINEL_TIMEOUT_S, PrimaryFinder
+from gateway.store.redis.cluster import ClusterClient
+from gateway.store.redis.sentinel import SENTINEL_TIMEOUT_S, PrimaryFinder
 
 MAX_CONNECTIONS: Final = 32
 MAX_UNQUEUED: Final = 1024

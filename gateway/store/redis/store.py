@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from redis.exceptions import NoScriptError
 
-from gateway.store import redis_scripts
+from gateway.store.redis import scripts
 from gateway.store.base import (
     Changes,
     Exchanged,
@@ -27,9 +27,9 @@ from gateway.store.base import (
     check_value,
 )
 from gateway.store.meter import Draw, Grant, Period, period_bounds
-from gateway.store.redis_client import RedisClient, close, drop_old_primary, translated
-from gateway.store.redis_cluster import ClusterClient
-from gateway.store.redis_facts import RedisFacts, facts_of, room_of
+from gateway.store.redis.client import RedisClient, close, drop_old_primary, translated
+from gateway.store.redis.cluster import ClusterClient
+from gateway.store.redis.facts import RedisFacts, facts_of, room_of
 from gateway.timeline import Clock
 
 PREFIX: Final = "penstock"
@@ -52,12 +52,12 @@ class _Script:
         self.digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-_PUT: Final = _Script(redis_scripts.PUT)
-_DELETE: Final = _Script(redis_scripts.DELETE)
-_KEYS_AFTER: Final = _Script(redis_scripts.KEYS_AFTER)
-_CHANGES: Final = _Script(redis_scripts.CHANGES)
-_APPEND: Final = _Script(redis_scripts.APPEND)
-_EXCHANGE: Final = _Script(redis_scripts.EXCHANGE)
+_PUT: Final = _Script(scripts.PUT)
+_DELETE: Final = _Script(scripts.DELETE)
+_KEYS_AFTER: Final = _Script(scripts.KEYS_AFTER)
+_CHANGES: Final = _Script(scripts.CHANGES)
+_APPEND: Final = _Script(scripts.APPEND)
+_EXCHANGE: Final = _Script(scripts.EXCHANGE)
 
 
 class RedisStore:
