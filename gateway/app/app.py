@@ -225,7 +225,9 @@ class Gateway:
         gate = self.control.gate()
         handlers = (
             Operations(self.metrics, lambda: not self._current().keys.is_open),
-            CacheHandlers(self._answers, self.control.audit, policy=lambda: self._current().policy, wall=self._runtime.wall),
+            CacheHandlers(
+                self._answers, self.control.audit, policy=lambda: self._current().policy, wall=self._runtime.wall
+            ),
             DiagnosisHandlers(samples, lambda: self._current().policy),
             self._path.preview,
             LabelHandlers(self._path.learner),

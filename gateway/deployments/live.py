@@ -9,8 +9,8 @@ from typing import Final
 from gateway.chat.operation import CHAT, Operation
 from gateway.deployments.forecast import DeploymentForecast
 from gateway.deployments.health.health import DeploymentHealth
-from gateway.deployments.health.second_attempts import RecentDelays, RetryBudget
 from gateway.deployments.health.round_trip import RoundTrip
+from gateway.deployments.health.second_attempts import RecentDelays, RetryBudget
 from gateway.deployments.seq_bound import SequenceBound
 from gateway.deployments.starting import StartProgress, StartReport
 from gateway.dialects.upstream_dialect import UpstreamDialect

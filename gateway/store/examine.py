@@ -15,7 +15,7 @@ from typing import Literal
 from gateway.store.address import StoreAddress, parse_store
 from gateway.store.base import Store, StoreUnavailable
 from gateway.store.guarded import GuardedStore, StoreObserver
-from gateway.store.redis.facts import RedisFacts
+from gateway.store.redis_facts import RedisFacts
 
 SLOW_RATIO = 0.5
 """Share of the operation timeout above which an answer leaves no room for a bad moment."""

@@ -30,8 +30,8 @@ PATIENCE_S: Final = 20.0
 ORDINARY: Final = ("gateway", "gateway")
 MISSES_S: Final = 1.0
 """Longest time after which an entry of one replica is a hit at the others."""
-LOOKS_S: Final = 0.5
-"""Time for the looks at it, on a busy machine."""
+POLLS_S: Final = 0.5
+"""Time for finding out, on a busy machine."""
 
 Until = Callable[[], Awaitable[bool]]
 
@@ -44,7 +44,7 @@ def key_of(tenant: str) -> dict[str, str]:
 def policy_of(engine: Path) -> str:
     """The policy that every store begins with."""
     keys = {tenant: sha256(f"sk-{tenant}".encode()).hexdigest() for tenant in ("free", *TENANTS)}
-    limits = {tenant: f", limits: {{requests_per_min: {PER_MINUTE}}}" for tenant in TENANTS}
+    limits = dict.fromkeys(TENANTS, f", limits: {{requests_per_min: {PER_MINUTE}}}")
     tenants = "\n".join(
         f'  - {{id: {tenant}, keys: [{{id: k, sha256: "{digest}"}}]{limits.get(tenant, "")}}}'
         for tenant, digest in keys.items()
@@ -116,7 +116,9 @@ class Client:
         body = {"model": model, "messages": [{"role": "user", "content": text}]}
         async with self._turn:
             try:
-                return await asyncio.wait_for(self._send(encode(body, headers={"connection": "keep-alive", **headers})), 10)
+                return await asyncio.wait_for(
+                    self._send(encode(body, headers={"connection": "keep-alive", **headers})), 10
+                )
             except BaseException:
                 self.close()
                 raise
@@ -174,7 +176,9 @@ class Load:
                 tasks.create_task(self._repeat(port, "plain", "plain", "anything", "free", pause_s))
                 tasks.create_task(self._repeat(port, "metered", "plain", "anything", self.tenant, pause_s / 2))
 
-    async def _repeat(self, port: Callable[[], list[int]], kind: str, model: str, text: str, tenant: str, pause_s: float) -> None:
+    async def _repeat(
+        self, port: Callable[[], list[int]], kind: str, model: str, text: str, tenant: str, pause_s: float
+    ) -> None:
         client = Client(port)
         clock = asyncio.get_running_loop().time
         while not self._stop.is_set():
@@ -397,7 +401,7 @@ class Fleet:
     async def check_cache(self) -> None:
         """What one replica stores now is a hit at the others within a second."""
         took_s = await self._share(f"question {next(self._numbers)}")
-        assert took_s <= MISSES_S + LOOKS_S, f"{took_s:.2f} s"
+        assert took_s <= MISSES_S + POLLS_S, f"{took_s:.2f} s"
 
     async def check_audit_log(self) -> None:
         """Every change that was acknowledged has its line, and the chain holds at every replica."""

@@ -58,6 +58,7 @@ class _Exchange:
     hold: Hold
     began_at: float
 
+
 Wall = Callable[[], float]
 """Clock that returns seconds since 1970."""
 
@@ -287,16 +288,11 @@ class TenantQuota:
             self._report(error)
 
     async def _renew(self, *, ahead: bool) -> None:
-        try:
-            await self._confirm()
-        except StoreUnavailable:
-            may_ask = False
-        else:
-            may_ask = True
+        is_confirmed = await self._is_confirmed()
         waiting = tuple(self._waiting.values())
         exchange = self._next_exchange(waiting, ahead=ahead)
         try:
-            if not may_ask:
+            if not is_confirmed:
                 raise StoreUnavailable(StoreLoss.DOWN, "the exchange before is unconfirmed", was_sent=False)
             self._take_over(exchange, await self._do(exchange))
         except StoreUnavailable as error:
@@ -307,19 +303,25 @@ class TenantQuota:
         if waiting and in_flight.held <= in_flight.now:
             in_flight.retry_at = self._clock() + RENEW_AFTER_S
 
-    async def _confirm(self) -> None:
-        """Repeat the exchange that got no answer, so that what it drew is neither lost nor drawn twice."""
+    async def _is_confirmed(self) -> bool:
+        """Repeat an exchange that got no answer, so that what it drew is neither lost nor drawn twice.
+
+        Return False if the store gives no answer again.
+        """
         exchange = self._unconfirmed
         if exchange is None:
-            return
+            return True
         if self._clock() < exchange.began_at + REPEAT_S / 2:
-            got = await self._do(exchange)
-            self._unconfirmed = None
+            try:
+                got = await self._do(exchange)
+            except StoreUnavailable:
+                return False
             self._take_over(exchange, got)
         else:
-            self._unconfirmed = None
             for part, requested in zip(exchange.slices, exchange.draws, strict=True):
                 part.unconfirmed(requested, may_be_known=True)
+        self._unconfirmed = None
+        return True
 
     async def _do(self, exchange: _Exchange) -> Exchanged:
         return await self._store.exchange(
@@ -331,8 +333,7 @@ class TenantQuota:
         first = waiting[0] if waiting else _NOTHING
         slices = self._slices  # a new policy revision may come during the call to the store
         draws = [
-            part.draw(first[part.unit], sum(needs[part.unit] for needs in waiting), now, ahead=ahead)
-            for part in slices
+            part.draw(first[part.unit], sum(needs[part.unit] for needs in waiting), now, ahead=ahead) for part in slices
         ]
         self._requested_at = now
         return _Exchange(next(self._numbers), slices, draws, self._hold(len(waiting), now, ahead=ahead), now)

@@ -50,7 +50,7 @@ _CODECS: Final[dict[str, SealedCodec[Any]]] = {
 }
 
 
-def is_known(key: str) -> bool:
+def has_meaning(key: str) -> bool:
     """Return whether this version has a meaning for a key; others are of a later one, and stay."""
     return key.startswith((ENTRY, *_CODECS))
 

@@ -106,6 +106,8 @@ def _behind_sentinels(address: StoreAddress, options: dict[str, Any], timeout_s:
 
 async def close(client: RedisClient) -> None:
     """Close a client's connections, those to Sentinels included."""
+    if isinstance(client, ClusterClient):
+        await client.end_checks()
     await client.aclose()
     pool = getattr(client, "connection_pool", None)
     if isinstance(pool, SentinelConnectionPool):

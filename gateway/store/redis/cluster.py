@@ -2,7 +2,8 @@
 
 It differs in three ways. A command that fails or is broken off makes it compare the map of slots with that of another
 node, in the background, until the node answers or has been replaced; connections to other nodes stay open meanwhile.
-ASKING goes with its command over one connection. A command whose keys are on their way to another node fails at once.
+The word that admits a command to a slot on its way goes with it over one connection. A command whose keys are in part
+on one node and in part on the other fails at once.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from redis import exceptions
 from redis.asyncio import RedisCluster
 from redis.asyncio.cluster import ClusterNode
 
-LOOK_S: Final = 0.2
-"""Time between two looks at the map of slots while a node is suspected."""
-LOOK_TIMEOUT_S: Final = 1.0
+CHECK_S: Final = 0.2
+"""Time between two checks of the map of slots while a node is suspected."""
+CHECK_TIMEOUT_S: Final = 1.0
 MAX_REDIRECTS: Final = 5
 
 _FAULTS: Final = (
@@ -37,7 +38,7 @@ class ClusterClient(RedisCluster):
         """Take the library's options."""
         super().__init__(**options)
         self._suspects: set[str] = set()
-        self._looking: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
 
     def primaries(self) -> tuple[str, ...]:
         """Return the names of the nodes that have slots; none before the first command."""
@@ -48,12 +49,11 @@ class ClusterClient(RedisCluster):
         nodes = self.nodes_manager.slots_cache.get(self.keyslot(key))
         return nodes[0].name if nodes else ""
 
-    async def aclose(self) -> None:
-        """Close all connections."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
-        await super().aclose()
+    async def end_checks(self) -> None:
+        """End what runs in the background."""
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.gather(self._checking, return_exceptions=True)
 
     async def _execute_command(self, target_node: ClusterNode, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -66,24 +66,24 @@ class ClusterClient(RedisCluster):
 
     async def _redirected(self, node: ClusterNode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a command where its slot is."""
-        is_asked = False
+        is_admitted = False
         for _ in range(MAX_REDIRECTS):
             try:
-                return await (_ask(node, args) if is_asked else node.execute_command(*args, **kwargs))
-            except exceptions.MovedError as error:
-                is_asked = False
-                await self.nodes_manager.move_slot(error)
-                node = self._named(error)
-            except exceptions.AskError as error:
-                is_asked = True
-                node = self._named(error)
+                return await (_run_admitted(node, args) if is_admitted else node.execute_command(*args, **kwargs))
+            except exceptions.ResponseError as error:
+                if not hasattr(error, "slot_id"):
+                    raise  # no redirection
+                is_admitted = not isinstance(error, exceptions.MovedError)
+                if not is_admitted:
+                    await self.nodes_manager.move_slot(error)
+                node = self._named(error.host, error.port)
         raise exceptions.TryAgainError("TRYAGAIN the slot is on its way between two nodes")
 
-    def _named(self, error: exceptions.AskError) -> ClusterNode:
+    def _named(self, host: str, port: int) -> ClusterNode:
         """Return the node that an answer names, which may have joined a moment ago."""
-        node = self.get_node(host=error.host, port=error.port)
+        node = self.get_node(host=host, port=port)
         if node is None:
-            node = ClusterNode(error.host, error.port, "primary", **self.nodes_manager.connection_kwargs)
+            node = ClusterNode(host, port, "primary", **self.nodes_manager.connection_kwargs)
             self.nodes_manager.set_nodes(self.nodes_manager.nodes_cache, {node.name: node})
         return node
 
@@ -91,26 +91,26 @@ class ClusterClient(RedisCluster):
 
     def _suspect(self, name: str) -> None:
         self._suspects.add(name)
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.get_running_loop().create_task(self._look_until_settled())
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.get_running_loop().create_task(self._check_until_settled())
 
-    async def _look_until_settled(self) -> None:
+    async def _check_until_settled(self) -> None:
         while self._suspects:
             for node in self._witnesses():
                 try:
-                    async with asyncio.timeout(LOOK_TIMEOUT_S):
-                        await self._look_at(node)
+                    async with asyncio.timeout(CHECK_TIMEOUT_S):
+                        await self._compare_with(node)
                     break
                 except (exceptions.RedisError, exceptions.RedisClusterException, OSError):
-                    continue  # another one may answer; with none the next look comes
+                    continue  # another one may answer; with none the next check comes
             self._suspects.intersection_update(self.primaries())
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_S)
 
     def _witnesses(self) -> list[ClusterNode]:
         """Return the nodes to consult, replicas included, suspects last."""
         return sorted(self.get_nodes(), key=lambda node: node.name in self._suspects)
 
-    async def _look_at(self, node: ClusterNode) -> None:
+    async def _compare_with(self, node: ClusterNode) -> None:
         """Read the whole map again where this node names another primary for a slot."""
         known = self.nodes_manager.slots_cache
         for first, _, primary, *_ in await node.execute_command("CLUSTER SLOTS"):
@@ -120,8 +120,8 @@ class ClusterClient(RedisCluster):
                 return
 
 
-async def _ask(node: ClusterNode, args: tuple[Any, ...]) -> Any:
-    """Run a command at a node that receives its slot: ASKING is valid for the next command of a connection alone."""
+async def _run_admitted(node: ClusterNode, args: tuple[Any, ...]) -> Any:
+    """Run a command at a node that receives its slot: admission is for the next command of the same connection."""
     connection = node.acquire_connection()
     try:
         await node.disconnect_if_needed(connection)

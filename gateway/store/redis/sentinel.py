@@ -27,36 +27,36 @@ class PrimaryFinder(Sentinel):
         Raises:
             MasterNotFoundError: No Sentinel knows one that is up.
         """
-        looks = [asyncio.ensure_future(self._look(each, service_name)) for each in self.sentinels]
+        answers = [asyncio.ensure_future(self._state_at(each, service_name)) for each in self.sentinels]
         try:
-            newest = await self._newest(looks, service_name)
+            newest = await self._newest(answers, service_name)
         finally:
-            for look in looks:
-                look.cancel()
-            await asyncio.gather(*looks, return_exceptions=True)
+            for answer in answers:
+                answer.cancel()
+            await asyncio.gather(*answers, return_exceptions=True)
         if newest is None:
-            raise MasterNotFoundError(f"none of {len(looks)} Sentinels answers about {service_name!r}")
+            raise MasterNotFoundError(f"none of {len(answers)} Sentinels answers about {service_name!r}")
         if not self.check_master_state(newest, service_name):
             raise MasterNotFoundError(f"the primary of {service_name!r} is down, and no other is elected yet")
         return str(newest["ip"]), int(newest["port"])
 
     async def _newest(
-        self, looks: list[asyncio.Future[dict[str, Any] | None]], service_name: str
+        self, answers: list[asyncio.Future[dict[str, Any] | None]], service_name: str
     ) -> dict[str, Any] | None:
         """Return the newest state; where that is down, of all Sentinels, since one learns first of a new primary."""
         newest, num = None, 0
-        for next_state in asyncio.as_completed(looks):
+        for next_state in asyncio.as_completed(answers):
             state = await next_state
             if state is None:
                 continue
             num += 1
             if newest is None or int(state["config-epoch"]) > int(newest["config-epoch"]):
                 newest = state
-            if num > len(looks) // 2 and self.check_master_state(newest, service_name):
+            if num > len(answers) // 2 and self.check_master_state(newest, service_name):
                 break
         return newest
 
-    async def _look(self, sentinel: Redis, service_name: str) -> dict[str, Any] | None:
+    async def _state_at(self, sentinel: Redis, service_name: str) -> dict[str, Any] | None:
         try:
             state: dict[str, Any] = await sentinel.sentinel_master(service_name)
         except (exceptions.RedisError, OSError):

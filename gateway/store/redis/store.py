@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from redis.exceptions import NoScriptError
 
-from gateway.store.redis import scripts
 from gateway.store.base import (
     Changes,
     Exchanged,
@@ -27,9 +26,10 @@ from gateway.store.base import (
     check_value,
 )
 from gateway.store.meter import Draw, Grant, Period, period_bounds
+from gateway.store.redis import scripts
 from gateway.store.redis.client import RedisClient, close, drop_old_primary, translated
 from gateway.store.redis.cluster import ClusterClient
-from gateway.store.redis.facts import RedisFacts, facts_of, room_of
+from gateway.store.redis_facts import RedisFacts, facts_of, room_of
 from gateway.timeline import Clock
 
 PREFIX: Final = "penstock"

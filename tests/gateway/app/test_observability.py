@@ -10,9 +10,9 @@ from typing import Any
 from gateway.app.observability import Observability
 from gateway.app.runtime import Runtime
 from gateway.config.sources import config_of
+from gateway.store.shared_clock import SharedClock
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.metrics import GatewayMetrics
-from gateway.store.shared_clock import SharedClock
 from gateway.telemetry.records.record import RequestRecord
 from gateway.timeline import Outcome, RequestIds
 from gateway.util.workers import Workers

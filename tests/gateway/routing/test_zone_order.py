@@ -128,7 +128,9 @@ def test_equal_round_trips_change_no_order() -> None:
 
 def test_ejected_candidates_count_as_down() -> None:
     world = World()
-    order = ZoneOrder([(world.live["far"], None), (world.live["near"], "berlin"), (world.live["next"], "paris")], "berlin")
+    order = ZoneOrder(
+        [(world.live["far"], None), (world.live["near"], "berlin"), (world.live["next"], "paris")], "berlin"
+    )
     assert order.distances(0.0, frozenset()) == {"far": 0, "near": 0, "next": 1}
     assert order.distances(1.0, frozenset({"near"})) == {"far": 0, "near": 0, "next": 1}, "one of the zone is up"
     assert order.distances(2.0, frozenset({"near", "far"})) == {"far": 1, "near": 1, "next": 0}

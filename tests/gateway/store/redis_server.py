@@ -94,7 +94,9 @@ class RedisServer:
         config.write_text("\n".join(lines) + "\n")
         with (self.folder / "redis.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._within, program, str(config), *(["--sentinel"] if self._is_sentinel else [])], stdout=log, stderr=log
+                [*self._within, program, str(config), *(["--sentinel"] if self._is_sentinel else [])],
+                stdout=log,
+                stderr=log,
             )
         until(lambda: self.admin.ping(), f"redis-server on {self.port}")
         return self
@@ -160,7 +162,9 @@ class SentinelSet:
 class ClusterSet:
     """Three primaries that share the slots, each with a replica if wanted."""
 
-    def __init__(self, folder: Path, *more_options: str, has_replicas: bool = False, node_timeout_ms: int = 2000) -> None:
+    def __init__(
+        self, folder: Path, *more_options: str, has_replicas: bool = False, node_timeout_ms: int = 2000
+    ) -> None:
         num = 6 if has_replicas else 3
         ports = free_ports(2 * num)
         options = (

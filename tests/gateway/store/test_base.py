@@ -238,7 +238,6 @@ class TestMeters:
                 ):
                     assert theirs == pytest.approx(ours, abs=0.002)
 
-
     async def test_a_repeated_exchange_is_done_once(self, store: Store, space: str) -> None:
         meter, hold = Meter("m", Period.MINUTE, 100), Hold("h", 10, 3, 60.0)
         draws = [Draw(meter, 30, returns=((1 << 52, -5),))]

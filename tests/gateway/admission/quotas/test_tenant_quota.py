@@ -8,8 +8,7 @@ from gateway.errors import RateLimited
 from tests.gateway.admission.quotas.test_quotas import admitted
 from tests.gateway.admission.shared_meters import LATE, LOST, Replica, SharedMeters, Time, limited
 
-
-LOOKED = 1.1
+STALE = 1.1
 """Use without the store, over the limit: a part of what others drew after this process' last exchange."""
 
 
@@ -27,7 +26,7 @@ class TestStoreLost:
         time.now += 1.5
         served = [await admitted(replica, 200) for replica in replicas]
         assert all(count >= 20 for count in served)
-        assert 80 <= sum(served) + 2 * len(replicas) <= 90 * LOOKED
+        assert 80 <= sum(served) + 2 * len(replicas) <= 90 * STALE
 
     async def test_uneven_use_before_the_loss_adds_up_to_no_more_than_the_limit(
         self, time: Time, shared: SharedMeters
@@ -43,7 +42,7 @@ class TestStoreLost:
         for _ in range(20):
             served += [await admitted(replica, 200) for replica in (busy, *others)]
             time.now += 2.0
-        assert 280 <= sum(served) <= 300 * LOOKED  # with even parts it would be 350
+        assert 280 <= sum(served) <= 300 * STALE  # with even parts it would be 350
 
     async def test_a_minute_after_the_loss_the_parts_become_even(self, time: Time, shared: SharedMeters) -> None:
         rules = limited("{requests_per_min: 90}")

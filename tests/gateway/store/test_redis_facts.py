@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.store.base import Room
-from gateway.store.redis.facts import facts_of, room_of
+from gateway.store.redis_facts import facts_of, room_of
 
 GOOD = {"redis_version": "7.2.1", "maxmemory": 0, "maxmemory_policy": "noeviction", "aof_enabled": 1, "evicted_keys": 0}
 
