@@ -206,7 +206,9 @@ class SqliteFile:
         )
         return tuple(LogEntry(seq, payload) for seq, payload in rows)
 
-    def exchange(self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None, *, number: int) -> Exchanged:
+    def exchange(
+        self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None, *, number: int = 0
+    ) -> Exchanged:
         """Implement `Store.exchange`."""
         place, now = (space + _REPLIES, holder), self._wall()
         if number:

@@ -1,4 +1,4 @@
-"""Gateways whose clocks are an hour early or late (row 41): limits, keys and cached responses are right all the same."""
+"""Gateways whose clocks are an hour early or late (row 41): limits, keys and cached responses are right."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ async def drop_old_primary(client: RedisClient) -> None:
     """Drop the idle connections to a primary that the Sentinels have replaced; it may still accept writes."""
     pool = getattr(client, "connection_pool", None)
     if isinstance(pool, SentinelConnectionPool):
-        await pool.get_master_address()
+        await pool.get_master_address()  # type: ignore[no-untyped-call]
 
 
 @contextmanager

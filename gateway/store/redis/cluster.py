@@ -71,12 +71,13 @@ class ClusterClient(RedisCluster):
             try:
                 return await (_run_admitted(node, args) if is_admitted else node.execute_command(*args, **kwargs))
             except exceptions.ResponseError as error:
-                if not hasattr(error, "slot_id"):
+                answer: Any = error
+                if not hasattr(answer, "slot_id"):
                     raise  # no redirection
-                is_admitted = not isinstance(error, exceptions.MovedError)
+                is_admitted = not isinstance(answer, exceptions.MovedError)
                 if not is_admitted:
-                    await self.nodes_manager.move_slot(error)
-                node = self._named(error.host, error.port)
+                    await self.nodes_manager.move_slot(answer)
+                node = self._named(answer.host, answer.port)
         raise exceptions.TryAgainError("TRYAGAIN the slot is on its way between two nodes")
 
     def _named(self, host: str, port: int) -> ClusterNode:

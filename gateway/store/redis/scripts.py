@@ -108,7 +108,8 @@ return redis.call('RPUSH', KEYS[1], ARGV[1])
 
 EXCHANGE: Final = f"""
 -- The arithmetic of meter.py. KEYS meters in order, then the hold if there is one, then the reply if there is a number.
--- ARGV holder, number of the exchange or 0, number of meters; for each: limit, want, at_least, ahead, start and end of its period (0 0: a minute),
+-- ARGV holder, number of the exchange or 0, number of meters;
+-- for each meter: limit, want, at_least, ahead, start and end of its period (0 0: a minute),
 -- number of returns, then bucket and units of each; for the hold: limit, units, spare, ttl in ms.
 local BUCKET, BEFORE, MAX_AHEAD = {int(BUCKET_S * 1000)}, {MINUTE_BUCKETS}, {MAX_AHEAD}
 local time = redis.call('TIME')

@@ -8,6 +8,7 @@ more than half of the Sentinels have answered.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 from redis import exceptions
@@ -41,7 +42,7 @@ class PrimaryFinder(Sentinel):
         return str(newest["ip"]), int(newest["port"])
 
     async def _newest(
-        self, answers: list[asyncio.Future[dict[str, Any] | None]], service_name: str
+        self, answers: Sequence[asyncio.Future[dict[str, Any] | None]], service_name: str
     ) -> dict[str, Any] | None:
         """Return the newest state; where that is down, of all Sentinels, since one learns first of a new primary."""
         newest, num = None, 0
@@ -58,7 +59,7 @@ class PrimaryFinder(Sentinel):
 
     async def _state_at(self, sentinel: Redis, service_name: str) -> dict[str, Any] | None:
         try:
-            state: dict[str, Any] = await sentinel.sentinel_master(service_name)
+            state: Any = await sentinel.sentinel_master(service_name)
         except (exceptions.RedisError, OSError):
-            return None  # the others decide; with none of them left the caller says so
-        return state
+            return None  # the others decide; with none of them left the caller raises
+        return dict(state)
