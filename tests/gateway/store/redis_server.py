@@ -14,7 +14,7 @@ from typing import Any
 
 import redis
 
-START_S = 15.0
+START_S = 40.0
 
 
 def free_ports(count: int) -> list[int]:

@@ -51,7 +51,8 @@ async def test_a_lost_node_is_replaced_while_the_others_serve(
     for space in spaces.values():
         assert await store.put(space, "k", b"v") == 1
     number = server_of(servers, lost_node)
-    until(lambda: servers.replicas[number].admin.exists(f"penstock:{{{lost}}}:e:k"), "replication")
+    primary, replica = servers.nodes[number].admin, servers.replicas[number].admin
+    until(lambda: replica.dbsize() == primary.dbsize(), "replication")
     fault(servers.nodes[number])
     entry, num_served = None, 0
     async with asyncio.timeout(15):
