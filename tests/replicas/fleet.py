@@ -269,9 +269,9 @@ class Fleet:
         """Start another gateway, then stop this one in order, as a rolling restart does."""
         new = await self.start_one(program=program)
         old.client.close()
+        self.replicas.remove(old)  # as a balancer does that reads `/readyz`; connections that are open go on
         old.process.terminate()
         assert await old.process.ended() == 0
-        self.replicas.remove(old)
         return new
 
     async def aclose(self) -> None:

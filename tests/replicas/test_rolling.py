@@ -29,7 +29,7 @@ async def test_replicas_are_replaced_one_by_one_under_load(
     tmp_path: Path, redis: RedisServer, program: tuple[str, ...]
 ) -> None:
     async with (
-        fleet_over(redis.url, tmp_path, process__drain_notice_s=0.3) as fleet,
+        fleet_over(redis.url, tmp_path, process__drain_notice_s=1.0) as fleet,
         fleet.load("metered0", pause_s=0.06) as load,
     ):
         for old in list(fleet.replicas):
@@ -45,7 +45,7 @@ async def test_replicas_are_replaced_one_by_one_under_load(
 
 async def test_row_50_two_versions_side_by_side_and_back_again(tmp_path: Path, redis: RedisServer) -> None:
     """Either reads what the other writes, and what the older one changes keeps the members of the newer one."""
-    async with fleet_over(redis.url, tmp_path, num=2, programs=(NEXT,), process__drain_notice_s=0.3) as fleet:
+    async with fleet_over(redis.url, tmp_path, num=2, programs=(NEXT,), process__drain_notice_s=1.0) as fleet:
         newer, older = fleet.replicas
         made = await newer.admin("POST", "keys", {"tenant": "free", "id": "of-newer"})
         assert made.status == 201
