@@ -25,4 +25,4 @@ def read_live_gauges(metrics: GatewayMetrics, deployments: Iterable[LiveDeployme
             if error is not None:
                 metrics.forecast_error.labels(live.id, f"{share:g}").set(error)
     for lane in lanes:
-        metrics.queue_depth.labels(lane.id).set(lane.num_waiting)
+        metrics.queue_depth.labels(lane.id).set(lane.total_waiting)

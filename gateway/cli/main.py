@@ -60,14 +60,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     _print_anything()
     # These hand everything after their name to another program, --help included.
     if arguments[:1] == ["engine"]:
-        return _guarded(lambda: commands.run_engine(arguments[1:]))
+        return guarded(lambda: commands.run_engine(arguments[1:]))
     if arguments[:1] == ["bench"]:
-        return _guarded(lambda: commands.run_bench(arguments[1:]))
+        return guarded(lambda: commands.run_bench(arguments[1:]))
     if arguments[:1] == ["models"]:
-        return _guarded(lambda: commands.run_models(arguments[1:]))
+        return guarded(lambda: commands.run_models(arguments[1:]))
     if arguments and arguments[0] in _ALSO_SPELLED:
         arguments = [*arguments[1:], _ALSO_SPELLED[arguments[0]]]
-    return _guarded(lambda: _run(arguments))
+    return guarded(lambda: _run(arguments))
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -229,6 +229,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     """Flags of the settings that change from one start to the next; the rest belongs into a file."""
     _add_config(parser)
     parser.add_argument("--policy", type=Path, metavar="FILE", help="the policy (default: the bundled one)")
+    parser.add_argument("--workers", type=count, metavar="N", help="gateway processes (default: by the cores, at most 8)")
     parser.add_argument("--port", type=_port, metavar="N", help="public port, host as configured (default 8080)")
     parser.add_argument("--admin-port", type=_port, metavar="N", help="admin port, host as configured (default 8081)")
     parser.add_argument("--public-listen", metavar="ADDRESS", help="host:port, [v6]:port or unix:/path")
@@ -249,8 +250,9 @@ def _port(text: str) -> int:
 
 def _run_gateway(options: argparse.Namespace) -> int:
     from gateway.app.serving import run_gateway
+    from gateway.app.supervision import run_workers
 
-    return commands.gateway(options, run_gateway)
+    return commands.gateway(options, run_gateway, run_workers)
 
 
 def _print_anything() -> None:
@@ -259,7 +261,7 @@ def _print_anything() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _guarded(command: Callable[[], int]) -> int:
+def guarded(command: Callable[[], int]) -> int:
     """Turn errors that an operator can fix into one line and an exit code; a defect of ours shows its trace."""
     try:
         code = command()

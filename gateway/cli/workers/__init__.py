@@ -1,0 +1,1 @@
+"""Supervision of a gateway whose public port several worker processes serve."""

@@ -1,0 +1,168 @@
+"""Gateways of several processes on one port: what holds for the machine, and what the death of one costs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.faults.processes import GatewayProcess, SteadyClient, gateway_process
+from tests.faults.stack import streaming
+from tests.gateway.scripted import ScriptedUpstream
+from tests.gateway.stack import Reply, chat, encode
+
+NUM_WORKERS = 2
+NUM_CLIENTS = 8
+LIMITED = """
+schema_version: 1
+deployments: [{{id: only, url: "unix:{engine}", model: tiny, limits: {{max_in_flight: 4}}}}]
+lanes: [{{id: interactive, max_queue: 6}}]
+"""
+
+
+class WorkersProcess:
+    """A running gateway with workers."""
+
+    def __init__(self, gateway: GatewayProcess, port: int, folder: Path) -> None:
+        self.gateway = gateway
+        self.port = port
+        self._folder = folder
+
+    def pids(self) -> dict[str, int]:
+        """The newest process of each name."""
+        return {line["process"]: line["pid"] for line in self.gateway.lines("process_started")}
+
+    async def admin(self, path: str) -> httpx.Response:
+        """GET from the admin listener."""
+        transport = httpx.AsyncHTTPTransport(uds=str(self._folder / "a.sock"))
+        async with httpx.AsyncClient(transport=transport, timeout=10, base_url="http://localhost") as client:
+            return await client.get(path)
+
+    async def metric(self, pattern: str) -> float:
+        """The sum of the samples whose line begins like the pattern."""
+        text = (await self.admin("/metrics")).text
+        return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if re.match(pattern, line))
+
+    async def kill(self, name: str) -> None:
+        """SIGKILL, and wait until another one serves."""
+        num_before = len(self.gateway.lines("process_started"))
+        os.kill(self.pids()[name], signal.SIGKILL)
+        async with asyncio.timeout(30):
+            while len(self.gateway.lines("process_started")) == num_before:
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def served(
+    folder: Path, engine: ScriptedUpstream, settings: dict[str, Any] | None = None, **how: Any
+) -> AsyncIterator[WorkersProcess]:
+    """A gateway with workers in front of an engine."""
+    settings = {"process.workers": NUM_WORKERS, **(settings or {})}
+    async with gateway_process(
+        folder, "a", engine.path, listen="127.0.0.1:0", settings=settings, **how
+    ) as gateway:
+        started = await gateway.until("started")
+        yield WorkersProcess(gateway, int(started["listening"]["public"][0].rpartition(":")[2]), folder)
+
+
+async def call(port: int, **fields: Any) -> Reply:
+    """One request on a connection of its own."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(encode(chat(**fields)))
+        return Reply(await asyncio.wait_for(reader.read(), 30))
+    finally:
+        writer.close()
+
+
+@asynccontextmanager
+async def load(port: int) -> AsyncIterator[list[SteadyClient]]:
+    """Steady traffic while the body runs."""
+    stop, clients = asyncio.Event(), [SteadyClient(port) for _ in range(NUM_CLIENTS)]
+    running = [asyncio.create_task(client.run(stop)) for client in clients]
+    try:
+        yield clients
+    finally:
+        stop.set()
+        await asyncio.gather(*running)
+
+
+async def until_more(clients: list[SteadyClient], num: int = 50) -> None:
+    """Until so many more requests were answered."""
+    before = sum(client.num_good for client in clients)
+    while sum(client.num_good for client in clients) < before + num:
+        await asyncio.sleep(0.01)
+
+
+async def test_a_worker_killed_under_load_costs_its_own_connections_only(tmp_path: Path) -> None:
+    """Fault row 49: kill -9 of one of two workers while all clients call; limits and counts stay right."""
+    async with ScriptedUpstream(tmp_path / "engine.sock") as engine, served(tmp_path, engine) as workers:
+        async with load(workers.port) as clients:
+            await until_more(clients)
+            await workers.kill("worker-1")
+            await until_more(clients)
+        failures = [failure for client in clients for failure in client.failures]
+        num_good = sum(client.num_good for client in clients)
+        assert len(failures) <= NUM_CLIENTS // NUM_WORKERS  # least connections: each worker had half of them
+        assert all("Reset" in failure or "IncompleteRead" in failure for failure in failures), failures
+        assert all(client.num_good for client in clients)
+
+        assert await workers.metric("penstock_in_flight") == 0
+        assert await workers.metric("penstock_concurrency_limit") == 1000
+        counted = await workers.metric(r"penstock_requests_total\{")
+        assert num_good * 0.3 <= counted <= num_good + len(failures)  # a killed worker loses its last second
+
+
+async def test_all_workers_are_one_gateway_to_operators(tmp_path: Path) -> None:
+    """One admin listener has the metrics, the live state and every request of all workers."""
+    async with ScriptedUpstream(tmp_path / "engine.sock") as engine, served(tmp_path, engine) as workers:
+        replies = await asyncio.gather(*(call(workers.port) for _ in range(20)))
+        assert {reply.status for reply in replies} == {200}
+        assert await workers.metric(r'penstock_requests_total\{.*outcome="completed"') == 20
+        assert await workers.metric(r"penstock_total_seconds_count") == 20
+
+        request_ids = [reply.headers["x-request-id"] for reply in replies]
+        found = [(await workers.admin(f"/admin/api/requests/{request_id}")) for request_id in request_ids[:6]]
+        assert [one.status_code for one in found] == [200] * 6
+        assert len({one.json()["replica"] for one in found}) == NUM_WORKERS
+
+        overview = (await workers.admin("/admin/api/overview?window=60")).json()
+        assert overview["requests"]["total"] == 20, overview["requests"]
+        assert overview["replicas"]["is_alone"] and len(overview["replicas"]["names"]) == 1
+
+
+async def test_permits_and_queues_hold_for_all_workers_together(tmp_path: Path) -> None:
+    """Four permits and six places in the queue, whichever worker a request comes to."""
+    async with ScriptedUpstream(tmp_path / "engine.sock") as engine:
+        engine.otherwise = streaming("a", pause_s=0.5)
+        async with served(tmp_path, engine, policy_text=LIMITED) as workers:
+            replies = await asyncio.gather(*(call(workers.port, stream=True) for _ in range(40)))
+            assert engine.most_at_once == 4
+            statuses = sorted(reply.status for reply in replies)
+            num_good = statuses.count(200)
+            assert 10 <= num_good <= 12, statuses  # each worker may overlook one entry of another's queue
+            assert statuses.count(503) == 40 - num_good
+
+
+async def test_sigterm_drains_all_workers_together(tmp_path: Path) -> None:
+    """Streams under way at all workers end whole, new connections are refused, the exit code is 0."""
+    async with ScriptedUpstream(tmp_path / "engine.sock") as engine:
+        engine.otherwise = streaming(*"abcde", pause_s=0.3)
+        async with served(tmp_path, engine) as workers:
+            streams = [asyncio.create_task(call(workers.port, stream=True)) for _ in range(20)]
+            async with asyncio.timeout(20):
+                while len(engine.received) < 20:
+                    await asyncio.sleep(0.02)
+            workers.gateway.terminate()
+            replies = await asyncio.gather(*streams)
+            assert await workers.gateway.ended() == 0
+            assert all(reply.body.endswith(b"data: [DONE]\n\n") for reply in replies)
+            stopped = workers.gateway.lines("stopped")
+            assert len(stopped) == NUM_WORKERS + 1 and not any(line["cancelled"] for line in stopped)
