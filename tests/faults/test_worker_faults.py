@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,14 @@ class WorkersProcess:
         async with httpx.AsyncClient(transport=transport, timeout=10, base_url="http://localhost") as client:
             return await client.get(path)
 
+    async def change(self, path: str, document: dict[str, Any]) -> httpx.Response:
+        """POST to the admin listener with the token of its file."""
+        token = (self._folder / "admin.token").read_text().strip()
+        transport = httpx.AsyncHTTPTransport(uds=str(self._folder / "a.sock"))
+        headers = {"authorization": f"Bearer {token}"}
+        async with httpx.AsyncClient(transport=transport, timeout=10, base_url="http://localhost") as client:
+            return await client.post(path, json=document, headers=headers)
+
     async def metric(self, pattern: str) -> float:
         """The sum of the samples whose line begins like the pattern."""
         text = (await self.admin("/metrics")).text
@@ -72,11 +81,11 @@ async def served(
         yield WorkersProcess(gateway, int(started["listening"]["public"][0].rpartition(":")[2]), folder)
 
 
-async def call(port: int, **fields: Any) -> Reply:
+async def call(port: int, headers: dict[str, str] | None = None, **fields: Any) -> Reply:
     """One request on a connection of its own."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        writer.write(encode(chat(**fields)))
+        writer.write(encode(chat(**fields), headers=headers or {}))
         return Reply(await asyncio.wait_for(reader.read(), 30))
     finally:
         writer.close()
@@ -131,10 +140,10 @@ async def test_all_workers_are_one_gateway_to_operators(tmp_path: Path) -> None:
         request_ids = [reply.headers["x-request-id"] for reply in replies]
         found = [(await workers.admin(f"/admin/api/requests/{request_id}")) for request_id in request_ids[:6]]
         assert [one.status_code for one in found] == [200] * 6
-        assert len({one.json()["replica"] for one in found}) == NUM_WORKERS
+        assert len({one.json()["request"]["replica"] for one in found}) == NUM_WORKERS
 
         overview = (await workers.admin("/admin/api/overview?window=60")).json()
-        assert overview["requests"]["total"] == 20, overview["requests"]
+        assert overview["requests"]["count"] == 20
         assert overview["replicas"]["is_alone"] and len(overview["replicas"]["names"]) == 1
 
 
@@ -149,6 +158,94 @@ async def test_permits_and_queues_hold_for_all_workers_together(tmp_path: Path) 
             num_good = statuses.count(200)
             assert 10 <= num_good <= 12, statuses  # each worker may overlook one entry of another's queue
             assert statuses.count(503) == 40 - num_good
+
+
+QUOTA = """
+schema_version: 1
+deployments: [{{id: only, url: "unix:{engine}", model: tiny, limits: {{max_in_flight: 1000}}}}]
+tenants: [{{id: shop, keys: [{{id: k, sha256: "{digest}"}}], limits: {{requests_per_min: 30}}}}]
+"""
+
+
+async def test_a_rate_limit_holds_for_all_workers_together(tmp_path: Path) -> None:
+    """Thirty requests a minute are thirty, and all thirty may be used, whichever worker a request comes to."""
+    async with (
+        ScriptedUpstream(tmp_path / "engine.sock") as engine,
+        served(tmp_path, engine, policy=QUOTA.format(engine=engine.path, digest=sha256(b"sk-shop").hexdigest())) as workers,
+    ):
+        statuses: list[int] = []
+        key = {"authorization": "Bearer sk-shop"}
+        for _ in range(16):
+            statuses += [reply.status for reply in await asyncio.gather(*(call(workers.port, headers=key) for _ in range(5)))]
+            await asyncio.sleep(0.1)
+        assert statuses.count(200) == 30, statuses
+        assert statuses.count(429) == 80 - 30
+
+
+CACHED = """
+schema_version: 1
+deployments: [{{id: only, url: "unix:{engine}", model: tiny, limits: {{max_in_flight: 1000}}}}]
+routes:
+  - id: main
+    match: {{models: [auto]}}
+    select: {{policy: first_available, candidates: [only]}}
+    cache: {{mode: exact}}
+"""
+
+
+async def send_to_both(workers: WorkersProcess, text: str, num: int = 12) -> list[Reply]:
+    """Send one question several times, each on a connection of its own, so that all workers get some."""
+    messages = [{"role": "user", "content": text}]
+    return [await call(workers.port, messages=messages, temperature=0) for _ in range(num)]
+
+
+async def test_workers_share_cached_responses_and_a_purge(tmp_path: Path) -> None:
+    """One answer of the engine serves all workers, also after a restart of one; a purge reaches all of them."""
+    async with (
+        ScriptedUpstream(tmp_path / "engine.sock") as engine,
+        served(tmp_path, engine, policy_text=CACHED) as workers,
+    ):
+        await send_to_both(workers, "first", 1)
+        await asyncio.sleep(0.3)
+        replies = await send_to_both(workers, "first")
+        assert len(engine.received) == 1
+        assert {reply.headers["x-penstock-cache"] for reply in replies} == {"hit-exact"}
+        await workers.kill("worker-1")
+        await send_to_both(workers, "first")
+        assert len(engine.received) == 1
+        assert await workers.metric("penstock_cache_entries") == 1
+
+        purged = await workers.change("/admin/api/cache/purge", {"tenant": "dev", "dry_run": False})
+        assert purged.status_code == 200, purged.text
+        await asyncio.sleep(0.5)
+        await send_to_both(workers, "first")
+        assert len(engine.received) == 2
+
+
+async def test_the_control_process_may_die_while_workers_serve(tmp_path: Path) -> None:
+    """No request fails, and the next control process has the metrics and the permits of all."""
+    async with ScriptedUpstream(tmp_path / "engine.sock") as engine, served(tmp_path, engine) as workers:
+        async with load(workers.port) as clients:
+            await until_more(clients)
+            await workers.kill("control")
+            await until_more(clients)
+        assert not [failure for client in clients for failure in client.failures]
+        num_good = sum(client.num_good for client in clients)
+        assert await workers.metric(r"penstock_requests_total\{") == num_good
+        assert await workers.metric("penstock_in_flight") == 0
+
+
+async def test_a_new_policy_reaches_all_workers(tmp_path: Path) -> None:
+    """SIGHUP reads the file in every process at once."""
+    async with ScriptedUpstream(tmp_path / "engine.sock") as engine, served(tmp_path, engine) as workers:
+        policy = tmp_path / "a.yaml"
+        policy.write_text(policy.read_text().replace("model: tiny", "model: other"))
+        workers.gateway.process.send_signal(signal.SIGHUP)
+        async with asyncio.timeout(20):
+            while len(workers.gateway.lines("policy_in_force")) < 2 * (NUM_WORKERS + 1):
+                await asyncio.sleep(0.02)
+        await asyncio.gather(*(call(workers.port) for _ in range(8)))
+        assert {received.json["model"] for received in engine.received} == {"other"}
 
 
 async def test_sigterm_drains_all_workers_together(tmp_path: Path) -> None:
