@@ -31,7 +31,7 @@ BENCHES: Final[Mapping[str, Entry]] = {
         "gateway.surfaces", "what Responses and Messages cost beside chat completions, a request and a stream event"
     ),
     "workers": Entry(
-        "gateway.workers", "requests per second of one worker on one core, of two on two, and the cost of many workers"
+        "workers.workers", "requests per second of one worker on one core, of two on two, and the cost of many workers"
     ),
     "streams": Entry(
         "gateway.streams", "many concurrent streams: none lost, what the gateway adds to first token and gaps"

@@ -63,7 +63,7 @@ from gateway.http.asgi import ASGIApp
 from gateway.http.server import Listener, Server
 from gateway.limits.body_budget import BodyBudget
 from gateway.machine.machine_metrics import MachineMetrics
-from gateway.machine.member import CONTROL
+from gateway.machine.process import CONTROL
 from gateway.machine.report_reader import ReportReader
 from gateway.machine.reports import ReportApplication, WorkerReport, family_values
 from gateway.machine.shared_tier import SharedTier
@@ -426,7 +426,7 @@ class Gateway:
         if self.member is None:
             self.log.event("started", listening=listening)
         else:
-            self.member.wakeups.start()
+            self.member.wakeups.begin()
             self.log.event("process_started", process=self.member.spec.name, pid=os.getpid())
 
     @property
@@ -475,7 +475,7 @@ class Gateway:
         if self._reader is not None:
             await self._reader.aclose()
         if self.member is not None:
-            self.member.wakeups.stop()
+            self.member.wakeups.end()
         await self._own_encoder.aclose()
         await asyncio.to_thread(self._records.close)
 

@@ -13,7 +13,7 @@ from gateway.embedding.installed import InstalledEncoder
 from gateway.embedding.served_encoder import LoadEncoder, ServedEncoder
 from gateway.http.asgi import ASGIApp
 from gateway.http.server import Listener, Server
-from gateway.machine.member import CONTROL, Member
+from gateway.machine.process import CONTROL, MachineProcess
 from gateway.machine.vectors import VectorsApplication
 from gateway.upstreams.connector import Join, connect_unix
 from routing_policies.policy.document import BUILTIN_ENCODER, Policy
@@ -30,7 +30,7 @@ class OwnEncoder:
         runtime: Runtime,
         load: LoadEncoder | None = None,
         *,
-        member: Member | None = None,
+        member: MachineProcess | None = None,
         embedder: Embedder | None = None,
     ) -> None:
         """Prepare the encoder; a worker connects to that of the control process, where `embedder` serves them too."""

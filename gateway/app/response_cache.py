@@ -34,7 +34,7 @@ from gateway.embedding.embedder import Embedder
 from gateway.embedding.encoder import have_same_weights
 from gateway.embedding.similarity_scale import SENTENCES, SimilarityScale, scale_of
 from gateway.machine.answer_file import AnswerFile
-from gateway.machine.member import Member
+from gateway.machine.process import MachineProcess
 from gateway.machine.shared_tier import SharedTier
 from gateway.routing.snapshot import PolicyInForce
 from gateway.store.base import Store
@@ -57,7 +57,7 @@ class ResponseCache:
         embedder: Embedder,
         policy: PolicyInForce,
         guard: OverloadGuard,
-        member: Member | None = None,
+        member: MachineProcess | None = None,
     ) -> None:
         """Assemble the parts; `member` is this process among those of one gateway, None where it is the only one."""
         self._saves_index = member is None or member.is_control
@@ -103,7 +103,7 @@ class ResponseCache:
         """Callback for every verdict that this process reaches."""
         self._is_wanted = asyncio.Event()
 
-    def _make_tier(self, config: GatewayConfig, member: Member | None, runtime: Runtime) -> ExactTier:
+    def _make_tier(self, config: GatewayConfig, member: MachineProcess | None, runtime: Runtime) -> ExactTier:
         """Return the entries: of a worker those in the machine's file, else those in this process's memory."""
         path = None if config.cache.shared is False else config.answers_address.path
         if member is None or member.is_control or path is None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from gateway.machine.member import Member
+from gateway.machine.process import MachineProcess
 from gateway.routing.snapshot import Connect
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.metrics import GatewayMetrics
@@ -26,7 +26,7 @@ class Surroundings:
     """Variables with the upstream keys that the policy names."""
     connect: Connect | None = None
     """Constructor of each deployment's client; None: one that sends."""
-    member: Member | None = None
+    member: MachineProcess | None = None
     """This process among those of one gateway; None where it is the only one."""
 
 

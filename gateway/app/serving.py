@@ -16,7 +16,7 @@ from gateway.app.runtime import Surroundings
 from gateway.config.running import RunningFile
 from gateway.config.settings import GatewayConfig
 from gateway.http.descriptors import raise_open_file_limit
-from gateway.machine.member import Member, MemberSpec
+from gateway.machine.process import MachineProcess, MachineProcessSpec
 from gateway.telemetry.logs.bridge import LoggingBridge
 from gateway.telemetry.logs.whole_lines import WholeLines
 from gateway.util.gc_policy import GcPolicy
@@ -41,9 +41,9 @@ async def run_gateway(
     return await _run(gateway, _announced)
 
 
-async def run_member(spec: MemberSpec, config: GatewayConfig) -> int:
+async def run_member(spec: MachineProcessSpec, config: GatewayConfig) -> int:
     """Run one process of a gateway with workers; as `run_gateway`."""
-    member = Member(spec, config.process.runtime_dir)
+    member = MachineProcess(spec, config.process.runtime_dir)
     log_stream = cast(BinaryIO, WholeLines(_STDERR))
     gateway = Gateway(config, log_stream=log_stream, around=Surroundings(member=member))
     return await _run(gateway, _reported)

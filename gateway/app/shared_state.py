@@ -16,7 +16,7 @@ from gateway.cache.exact.exact_cache import ExactCache
 from gateway.cache.sharing.sharing import CacheSharing
 from gateway.config.settings import GatewayConfig
 from gateway.dialects.responses.response_store import ResponseStore
-from gateway.machine.member import Member
+from gateway.machine.process import MachineProcess
 from gateway.store.address import StoreAddress
 from gateway.store.base import StoreUnavailable
 from gateway.store.guarded import GuardedStore
@@ -34,7 +34,7 @@ class SharedState:
     """The store for tenants' limits and, where settings share the cache, the one for its entries."""
 
     def __init__(
-        self, config: GatewayConfig, runtime: Runtime, cache: ExactCache, member: Member | None = None
+        self, config: GatewayConfig, runtime: Runtime, cache: ExactCache, member: MachineProcess | None = None
     ) -> None:
         """Open the stores; `member` is this process among those of one gateway, None where it is the only one."""
         metrics, log = runtime.metrics, runtime.log

@@ -7,6 +7,8 @@ import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import BinaryIO, cast
 
 from gateway.cli.supervisor import probe as probing
 from gateway.cli.supervisor.child import BackOff, Child
@@ -23,7 +25,7 @@ from gateway.http.address import set_tcp_options
 from gateway.http.descriptors import raise_open_file_limit
 from gateway.machine.acceptor import Acceptor
 from gateway.machine.handover import CONNECTIONS_ROW
-from gateway.machine.member import CONTROL
+from gateway.machine.process import CONTROL
 from gateway.machine.shared_counts import Cell
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.logs.whole_lines import WholeLines
@@ -60,7 +62,7 @@ def run_workers(config: GatewayConfig, num_workers: int) -> int:
     """
     private_tree(config.process.runtime_dir)
     raise_open_file_limit()
-    log = LogWriter(WholeLines(sys.stderr.fileno()), level=config.telemetry.log.level)
+    log = LogWriter(cast(BinaryIO, WholeLines(sys.stderr.fileno())), level=config.telemetry.log.level)
     with plan_workers(config, num_workers) as plan:
         for listening in plan.public.sockets:
             listening.setblocking(False)
@@ -85,15 +87,16 @@ def supervised_workers(plan: WorkersPlan, log: LogWriter) -> WorkersSupervisor:
     """Return the supervisor of a plan; its processes start when it runs."""
     counts = plan.counts
     row = counts.row_of(CONNECTIONS_ROW)
-    specs = {CONTROL: plan.control, **dict(enumerate(plan.workers, start=1))}
+
+    def report(name: str, text: str) -> None:
+        log.event("process", level="warning", process=name, detail=text)
+
+    def note_end(column: int) -> None:
+        supervisor.note_end(column)
+
     children = {
-        column: Child(
-            spec,
-            report=lambda name, text: log.event("process", level="warning", process=name, detail=text),
-            backoff=BackOff(),
-            on_end=lambda column=column: supervisor.note_end(column),  # type: ignore[misc]
-        )
-        for column, spec in specs.items()
+        column: Child(spec, report=report, backoff=BackOff(), on_end=partial(note_end, column))
+        for column, spec in enumerate((plan.control, *plan.workers))
     }
     acceptor = Acceptor(
         plan.public.sockets,
@@ -102,11 +105,11 @@ def supervised_workers(plan: WorkersPlan, log: LogWriter) -> WorkersSupervisor:
         on_ready=lambda column: supervisor.note_ready(column),
     )
     listening = {"public": (plan.public.shown,), "admin": (plan.admin.shown,)}
-    supervisor = WorkersSupervisor(
+    supervisor: WorkersSupervisor = WorkersSupervisor(
         plan,
         children,
         acceptor,
-        report=lambda name, text: log.event("process", level="error", process=name, detail=text),
+        report=report,
         on_started=lambda: log.event("started", listening=listening, workers=len(plan.workers)),
     )
     return supervisor

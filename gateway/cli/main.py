@@ -229,7 +229,9 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     """Flags of the settings that change from one start to the next; the rest belongs into a file."""
     _add_config(parser)
     parser.add_argument("--policy", type=Path, metavar="FILE", help="the policy (default: the bundled one)")
-    parser.add_argument("--workers", type=count, metavar="N", help="gateway processes (default: by the cores, at most 8)")
+    parser.add_argument(
+        "--workers", type=count, metavar="N", help="gateway processes (default: by the cores, at most 8)"
+    )
     parser.add_argument("--port", type=_port, metavar="N", help="public port, host as configured (default 8080)")
     parser.add_argument("--admin-port", type=_port, metavar="N", help="admin port, host as configured (default 8081)")
     parser.add_argument("--public-listen", metavar="ADDRESS", help="host:port, [v6]:port or unix:/path")

@@ -31,9 +31,7 @@ _SETTLE_S = 1.0
 class HandedSource(Protocol):
     """Connections that another process accepts for this one."""
 
-    def begin(
-        self, make: Callable[[], asyncio.Protocol], tls: Mapping[str, Any], num_open: Callable[[], int]
-    ) -> None:
+    def begin(self, make: Callable[[], asyncio.Protocol], tls: Mapping[str, Any], num_open: Callable[[], int]) -> None:
         """Serve every connection by a protocol that `make` returns; `num_open` counts those that are open."""
         ...
 

@@ -34,9 +34,7 @@ class HandedConnections:
         self._opening: set[asyncio.Task[Any]] = set()
         self._counting: asyncio.TimerHandle | None = None
 
-    def begin(
-        self, make: Callable[[], asyncio.Protocol], tls: Mapping[str, Any], num_open: Callable[[], int]
-    ) -> None:
+    def begin(self, make: Callable[[], asyncio.Protocol], tls: Mapping[str, Any], num_open: Callable[[], int]) -> None:
         """Serve every connection by a protocol that `make` returns; `num_open` counts those that are open."""
         loop = asyncio.get_running_loop()
         self._make, self._tls, self._num_open, self._loop = make, tls, num_open, loop

@@ -174,7 +174,7 @@ class SharedLane(LiveLane):
         super().__init__(lane_id, rules=rules)
 
     @property
-    def num_waiting(self) -> int:  # type: ignore[override]
+    def num_waiting(self) -> int:
         """Number of this process's waiting requests."""
         return self._num_waiting
 

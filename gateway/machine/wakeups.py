@@ -29,12 +29,12 @@ class Wakeups:
         self._waiting: dict[Waits, None] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def start(self) -> None:
+    def begin(self) -> None:
         """Listen on the running loop."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._own, self._look)
 
-    def stop(self) -> None:
+    def end(self) -> None:
         """Listen no more."""
         if self._loop is not None:
             self._loop.remove_reader(self._own)

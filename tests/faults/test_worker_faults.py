@@ -74,9 +74,7 @@ async def served(
 ) -> AsyncIterator[WorkersProcess]:
     """A gateway with workers in front of an engine."""
     settings = {"process.workers": NUM_WORKERS, **(settings or {})}
-    async with gateway_process(
-        folder, "a", engine.path, listen="127.0.0.1:0", settings=settings, **how
-    ) as gateway:
+    async with gateway_process(folder, "a", engine.path, listen="127.0.0.1:0", settings=settings, **how) as gateway:
         started = await gateway.until("started")
         yield WorkersProcess(gateway, int(started["listening"]["public"][0].rpartition(":")[2]), folder)
 
@@ -144,7 +142,8 @@ async def test_all_workers_are_one_gateway_to_operators(tmp_path: Path) -> None:
 
         overview = (await workers.admin("/admin/api/overview?window=60")).json()
         assert overview["requests"]["count"] == 20
-        assert overview["replicas"]["is_alone"] and len(overview["replicas"]["names"]) == 1
+        assert overview["replicas"]["is_alone"]
+        assert len(overview["replicas"]["names"]) == 1
 
 
 async def test_permits_and_queues_hold_for_all_workers_together(tmp_path: Path) -> None:
@@ -171,12 +170,16 @@ async def test_a_rate_limit_holds_for_all_workers_together(tmp_path: Path) -> No
     """Thirty requests a minute are thirty, and all thirty may be used, whichever worker a request comes to."""
     async with (
         ScriptedUpstream(tmp_path / "engine.sock") as engine,
-        served(tmp_path, engine, policy=QUOTA.format(engine=engine.path, digest=sha256(b"sk-shop").hexdigest())) as workers,
+        served(
+            tmp_path, engine, policy=QUOTA.format(engine=engine.path, digest=sha256(b"sk-shop").hexdigest())
+        ) as workers,
     ):
         statuses: list[int] = []
         key = {"authorization": "Bearer sk-shop"}
         for _ in range(16):
-            statuses += [reply.status for reply in await asyncio.gather(*(call(workers.port, headers=key) for _ in range(5)))]
+            statuses += [
+                reply.status for reply in await asyncio.gather(*(call(workers.port, headers=key) for _ in range(5)))
+            ]
             await asyncio.sleep(0.1)
         assert statuses.count(200) == 30, statuses
         assert statuses.count(429) == 80 - 30
@@ -262,4 +265,5 @@ async def test_sigterm_drains_all_workers_together(tmp_path: Path) -> None:
             assert await workers.gateway.ended() == 0
             assert all(reply.body.endswith(b"data: [DONE]\n\n") for reply in replies)
             stopped = workers.gateway.lines("stopped")
-            assert len(stopped) == NUM_WORKERS + 1 and not any(line["cancelled"] for line in stopped)
+            assert len(stopped) == NUM_WORKERS + 1
+            assert not any(line["cancelled"] for line in stopped)

@@ -108,7 +108,8 @@ def plan_launch(
     gateway = ChildSpec(
         name="gateway",
         argv=(*module_argv(python, "gateway"), "gateway"),
-        stop_timeout_s=config.process.drain_timeout_s + GATEWAY_STOP_MARGIN_S * (2 if config.process.workers != 1 else 1),
+        stop_timeout_s=config.process.drain_timeout_s
+        + GATEWAY_STOP_MARGIN_S * (2 if config.process.workers != 1 else 1),
         env={**python_env(), **variables_of(settings)},
         descriptors=(*public.descriptors, *admin.descriptors),
     )

@@ -20,7 +20,7 @@ from gateway.config.checks import ConfigError
 from gateway.config.settings import GatewayConfig
 from gateway.config.sources import variables_of
 from gateway.machine.acceptor import Channel
-from gateway.machine.member import CONTROL, MemberSpec, name_of, num_columns_of, socket_path_of
+from gateway.machine.process import CONTROL, MachineProcessSpec, num_columns_of, process_name_of, socket_path_of
 from gateway.machine.shared_counts import SharedCounts, create_table
 
 MOST_BY_DEFAULT: Final = 8
@@ -28,7 +28,7 @@ LEFT_TO_ENGINES: Final = 2
 """Cores that `penstock up` leaves to the engines."""
 STOP_MARGIN_S: Final = 8.0
 """Time beyond notice and drain in which a process closes what it has."""
-_MEMBER: Final = "gateway.cli.member"
+_MEMBER: Final = "gateway.cli.machine_process"
 
 
 def num_workers_of(config: GatewayConfig, num_cores: int, *, beside_engines: bool = False) -> int:
@@ -102,7 +102,7 @@ def plan_workers(config: GatewayConfig, num_workers: int, *, python: str = sys.e
     specs = [
         _child(
             settings,
-            MemberSpec(
+            MachineProcessSpec(
                 column=column,
                 num_workers=num_workers,
                 public=public.shown,
@@ -128,11 +128,11 @@ def plan_workers(config: GatewayConfig, num_workers: int, *, python: str = sys.e
     )
 
 
-def _child(config: GatewayConfig, spec: MemberSpec, sockets: Sequence[socket.socket], python: str) -> ChildSpec:
+def _child(config: GatewayConfig, spec: MachineProcessSpec, sockets: Sequence[socket.socket], python: str) -> ChildSpec:
     settings = config if spec.is_control else replace(config, admin=replace(config.admin, listen="127.0.0.1:0"))
     process = config.process
     return ChildSpec(
-        name=name_of(spec.column),
+        name=process_name_of(spec.column),
         argv=(*module_argv(python, _MEMBER), msgspec.json.encode(spec).decode()),
         stop_timeout_s=process.drain_notice_s + process.drain_timeout_s + STOP_MARGIN_S,
         env={**python_env(), **variables_of(settings)},

@@ -14,7 +14,7 @@ from gateway.cli.supervisor.child import Child, ChildGaveUp, Report
 from gateway.cli.workers.plan import WorkersPlan
 from gateway.machine.acceptor import Acceptor
 from gateway.machine.handover import READY
-from gateway.machine.member import CONTROL
+from gateway.machine.process import CONTROL
 
 
 class WorkersSupervisor:

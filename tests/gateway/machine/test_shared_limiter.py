@@ -42,7 +42,7 @@ class Machine:
             for counts in self.counts
         ]
         for wakeups in self.wakeups:
-            wakeups.start()
+            wakeups.begin()
 
     async def acquire(self, process: int) -> Permit:
         """A permit for a request that came to a process."""
@@ -50,7 +50,7 @@ class Machine:
 
     def close(self) -> None:
         for wakeups in self.wakeups:
-            wakeups.stop()
+            wakeups.end()
         for ends in self.pipes:
             for end in ends:
                 os.close(end)

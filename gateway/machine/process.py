@@ -1,4 +1,4 @@
-"""Member: one process of a gateway of several, with what it inherits from their supervisor.
+"""MachineProcess: one process of a gateway of several, with what it inherits from their supervisor.
 
 Process 0 is the control process: it has the admin listener and the encoder, and adds up what the workers report.
 Processes 1 to N are workers, which serve the public listener.
@@ -25,7 +25,7 @@ from gateway.timeline import Clock
 CONTROL: Final = 0
 
 
-class MemberSpec(msgspec.Struct, frozen=True, kw_only=True):
+class MachineProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What a process is started with: its place among the others, and inherited descriptors."""
 
     column: int
@@ -49,13 +49,13 @@ class MemberSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """Return the name for logs."""
-        return name_of(self.column)
+        return process_name_of(self.column)
 
 
-class Member:
+class MachineProcess:
     """This process among the others."""
 
-    def __init__(self, spec: MemberSpec, runtime_dir: Path) -> None:
+    def __init__(self, spec: MachineProcessSpec, runtime_dir: Path) -> None:
         """Take over the inherited descriptors."""
         self.spec = spec
         self._runtime_dir = runtime_dir
@@ -93,7 +93,7 @@ class Member:
         return SharedLane(lane, CountsRow(self.counts, f"lane {lane}"), rules=rules)
 
 
-def name_of(column: int) -> str:
+def process_name_of(column: int) -> str:
     """Return the name of a process for logs and the console."""
     return "control" if column == CONTROL else f"worker-{column}"
 

@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this bench."""
     parser.add_argument("--seconds", type=float, default=8.0, help="length of each loop (default %(default)s)")
     parser.add_argument("--connections", type=int, default=32, help="of each client (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=2, help="loops of each arrangement, in turn (default %(default)s)")
+    parser.add_argument(
+        "--repeats", type=int, default=2, help="loops of each arrangement, in turn (default %(default)s)"
+    )
     parser.add_argument("--most", type=int, default=8, help="workers of the last arrangement (default %(default)s)")
 
 
@@ -35,7 +37,7 @@ async def run(options: argparse.Namespace) -> Card:
     if len(cores) < 2:
         return Card(bench="workers", arrivals="none", results={}, failed="this bench needs two cores")
     one, two, many = [], [], []
-    for _ in range(options.rounds):
+    for _ in range(options.repeats):
         one.append(await _measure(1, cores[:1], options))
         two.append(await _measure(2, cores, options))
         many.append(await _measure(options.most, cores, options))
@@ -108,7 +110,7 @@ async def _loop(
     port = gateway.address.port
     arguments = ["--port", str(port), "--connections", str(options.connections), "--seconds", str(seconds)]
     clients = [
-        await bench.start(f"{name}{core}", "loadtests.clients.loop_process", arguments, {core}) for core in cores
+        await bench.start(f"{name}{core}", "loadtests.workers.loop_process", arguments, {core}) for core in cores
     ]
     for client in clients:
         await client.wait_until(lambda client=client: _has_lines(client, 1), _READY_S)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""`python -m gateway.cli.member SPEC`: one process of a gateway with workers; its supervisor starts it."""
+"""`python -m gateway.cli.machine_process SPEC`: one process of a gateway with workers; its supervisor starts it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import msgspec
 
 from gateway.cli import commands
 from gateway.cli.main import guarded
-from gateway.machine.member import MemberSpec
+from gateway.machine.process import MachineProcessSpec
 
 
 def main() -> int:
     """Run the process until a signal; return its exit code."""
     from gateway.app.serving import run_member
 
-    spec = msgspec.json.decode(sys.argv[1], type=MemberSpec)
+    spec = msgspec.json.decode(sys.argv[1], type=MachineProcessSpec)
     options = argparse.Namespace(config=None)
     return guarded(lambda: commands.gateway(options, partial(run_member, spec)))
 
