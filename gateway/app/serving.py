@@ -41,7 +41,7 @@ async def run_gateway(
     return await _run(gateway, _announced)
 
 
-async def run_member(spec: MachineProcessSpec, config: GatewayConfig) -> int:
+async def run_machine_process(spec: MachineProcessSpec, config: GatewayConfig) -> int:
     """Run one process of a gateway with workers; as `run_gateway`."""
     member = MachineProcess(spec, config.process.runtime_dir)
     log_stream = cast(BinaryIO, WholeLines(_STDERR))

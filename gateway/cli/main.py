@@ -11,12 +11,14 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from gateway.cli import access_commands, commands, observe, policy_commands, policy_file_commands
 from gateway.cli.admin_client import add_connection
 from gateway.cli.parsing.arguments import count
 from gateway.cli.parsing.command_parser import EXIT_USAGE, CommandListFormatter, CommandParser, command_group
+from gateway.cli.workers import MACHINE_PROCESS
 from gateway.util.version import version
 
 EXIT_FAILED = 1
@@ -65,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return guarded(lambda: commands.run_bench(arguments[1:]))
     if arguments[:1] == ["models"]:
         return guarded(lambda: commands.run_models(arguments[1:]))
+    if arguments[:1] == [MACHINE_PROCESS]:
+        return guarded(lambda: _run_machine_process(arguments[1]))
     if arguments and arguments[0] in _ALSO_SPELLED:
         arguments = [*arguments[1:], _ALSO_SPELLED[arguments[0]]]
     return guarded(lambda: _run(arguments))
@@ -255,6 +259,17 @@ def _run_gateway(options: argparse.Namespace) -> int:
     from gateway.app.supervision import run_workers
 
     return commands.gateway(options, run_gateway, run_workers)
+
+
+def _run_machine_process(text: str) -> int:
+    """Run one process of a gateway with workers; its supervisor starts it, never a person."""
+    import msgspec
+
+    from gateway.app.serving import run_machine_process
+    from gateway.machine.process import MachineProcessSpec
+
+    spec = msgspec.json.decode(text, type=MachineProcessSpec)
+    return commands.gateway(argparse.Namespace(config=None), partial(run_machine_process, spec))
 
 
 def _print_anything() -> None:

@@ -15,6 +15,7 @@ import msgspec
 from gateway.cli.supervisor.child import ChildSpec
 from gateway.cli.supervisor.held_address import HeldAddress
 from gateway.cli.supervisor.launch import hold_listeners, module_argv, python_env
+from gateway.cli.workers import MACHINE_PROCESS
 from gateway.config.addresses import socket_problem
 from gateway.config.checks import ConfigError
 from gateway.config.settings import GatewayConfig
@@ -28,7 +29,6 @@ LEFT_TO_ENGINES: Final = 2
 """Cores that `penstock up` leaves to the engines."""
 STOP_MARGIN_S: Final = 8.0
 """Time beyond notice and drain in which a process closes what it has."""
-_MEMBER: Final = "gateway.cli.machine_process"
 
 
 def num_workers_of(config: GatewayConfig, num_cores: int, *, beside_engines: bool = False) -> int:
@@ -133,7 +133,7 @@ def _child(config: GatewayConfig, spec: MachineProcessSpec, sockets: Sequence[so
     process = config.process
     return ChildSpec(
         name=process_name_of(spec.column),
-        argv=(*module_argv(python, _MEMBER), msgspec.json.encode(spec).decode()),
+        argv=(*module_argv(python, "gateway"), MACHINE_PROCESS, msgspec.json.encode(spec).decode()),
         stop_timeout_s=process.drain_notice_s + process.drain_timeout_s + STOP_MARGIN_S,
         env={**python_env(), **variables_of(settings)},
         descriptors=(
