@@ -116,7 +116,10 @@ class Operations:
     """Sources for operators outside `/admin`: metrics, and the public API's description."""
 
     def __init__(
-        self, metrics: GatewayMetrics, needs_key: Callable[[], bool], refresh: Callable[[], Awaitable[None]]
+        self,
+        metrics: GatewayMetrics,
+        needs_key: Callable[[], bool],
+        refresh: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Describe the API; `refresh` brings metrics of other processes up to date before they are rendered."""
         self._refresh = refresh
@@ -127,7 +130,8 @@ class Operations:
     @serves(METRICS_PATH)
     async def metrics(self, request: Request) -> Response:
         """Return the metrics in Prometheus' text format."""
-        await self._refresh()
+        if self._refresh is not None:
+            await self._refresh()
         return Response(self._metrics.instruments.render(), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
     @serves("/openapi.json")

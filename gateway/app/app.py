@@ -37,13 +37,14 @@ from gateway.api.tokenization import TokenizationHandlers
 from gateway.app.certificates import CertificateWatch, read_certificates
 from gateway.app.control_plane import ControlPlane
 from gateway.app.live_gauges import read_live_gauges
+from gateway.app.machine_parts import MachineParts, remote_embedder
 from gateway.app.observability import Observability
 from gateway.app.own_encoder import OwnEncoder
 from gateway.app.request_path import Protection, RequestPath
 from gateway.app.response_cache import ResponseCache
 from gateway.app.runtime import Runtime, Surroundings
 from gateway.app.shared_state import SharedState
-from gateway.app.upstream_clients import connector_of, open_upstream
+from gateway.app.upstream_clients import connector_of
 from gateway.background.task_group import BackgroundTasks
 from gateway.cache.audit.match_models import MatchModels
 from gateway.config.settings import GatewayConfig
@@ -62,12 +63,6 @@ from gateway.errors import GatewayError, Shed
 from gateway.http.asgi import ASGIApp
 from gateway.http.server import Listener, Server
 from gateway.limits.body_budget import BodyBudget
-from gateway.machine.machine_metrics import MachineMetrics
-from gateway.machine.process import CONTROL
-from gateway.machine.report_reader import ReportReader
-from gateway.machine.reports import ReportApplication, WorkerReport, family_values
-from gateway.machine.shared_tier import SharedTier
-from gateway.machine.vectors import RemoteEncoder
 from gateway.policies.canary import CanaryTrial
 from gateway.policies.policy_file import PolicyRevision, PolicyStatus
 from gateway.policies.reading import PolicyHooks
@@ -79,8 +74,6 @@ from gateway.telemetry.memory import body_budget_bytes, memory_limit_bytes, resi
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.records.recent import RecentRequests
 from gateway.timeline import Clock, Outcome, RequestIds
-from gateway.upstreams.http1.target import Target
-from gateway.upstreams.pool import PoolLimits
 from gateway.util.workers import Workers
 from routing_policies.policy.document import Policy
 from routing_policies.quality.predictor import Predictors
@@ -135,7 +128,7 @@ class Gateway:
         self._cache = self._answers.exact
         self._cache.on_doubt = self._note_wrong
         self._stores = SharedState(config, runtime, self._cache, member)
-        if self._stores.sharing is not None and self._cache_is_in_file:
+        if self._stores.sharing is not None and self._answers.is_in_file:
             self._stores.sharing.takes_entries = lambda: self._answers.is_semantic
         self._quotas = self._stores.quotas
         self.recent = RecentRequests(clock=clock, wall=time.time, name=f"{platform.node()}-{runtime.holder[:-12]}")
@@ -171,8 +164,9 @@ class Gateway:
         self._liveness = LivenessWatch(self._deployments, clock)
         self._feeds = LoadFeeds(self._deployments, clock)
         self._lag: LagMeter | None = None
-        self._workers_metrics = MachineMetrics(self.metrics)
-        self._reader = self._make_reader(clock)
+        self._machine = (
+            None if member is None else MachineParts(member, runtime, self._answers, lambda: self.room.live())
+        )
         self._num_drops_counted = 0
         self.room = self._make_room(clock)
         self.server = self._make_server()
@@ -182,35 +176,6 @@ class Gateway:
     def snapshot(self) -> PolicySnapshot | None:
         """Return the policy snapshot for new requests; None before the first policy was loaded."""
         return self.policy.snapshot
-
-    @property
-    def _is_worker(self) -> bool:
-        return self.member is not None and not self.member.is_control
-
-    @property
-    def _cache_is_in_file(self) -> bool:
-        """Return whether this process reads cached responses from the machine's file, and has no copies of others'."""
-        return isinstance(self._cache.tier, SharedTier)
-
-    def _make_reader(self, clock: Clock) -> ReportReader | None:
-        """Return the reader of the workers' reports; None but in the control process."""
-        member = self.member
-        if member is None or not member.is_control:
-            return None
-        columns = range(1, member.spec.num_workers + 1)
-        clients = {
-            column: open_upstream(
-                Target.parse(f"unix:{member.socket_of(column)}"), limits=PoolLimits(max_connections=4), clock=clock
-            )
-            for column in columns
-        }
-        return ReportReader(
-            clients,
-            self._workers_metrics,
-            on_hits=self._answers.note_hits,
-            on_failure=lambda error: self.log.failure("worker_report_unreadable", error),
-            clock=clock,
-        )
 
     def _make_runtime(self, around: Surroundings) -> Runtime:
         return Runtime(
@@ -240,24 +205,13 @@ class Gateway:
         return builder
 
     def _make_embedder(self, load_encoder: LoadEncoder | None) -> Embedder:
-        if self._is_worker:
-            return self._make_remote_embedder()
+        if self.member is not None and not self.member.is_control:
+            return remote_embedder(self.member, self._runtime)
         named = SentenceEncoder(self.config.cache.encoder) if self.config.cache.encoder else None
         packaged = InstalledEncoder(self.config.process.runtime_dir / "encoder", "int8")
         return Embedder(
             load_encoder or (packaged if named is None else named).load,
             close=None if named is None else named.close,
-            count=lambda result: self.metrics.embeddings.labels(result).inc(),
-            on_failure=lambda error: self.log.failure("encoder_failed", error),
-        )
-
-    def _make_remote_embedder(self) -> Embedder:
-        """Return a worker's embedder, whose batches the control process encodes."""
-        assert self.member is not None, "a worker is one of several"
-        encoder = RemoteEncoder(self.member.socket_of(CONTROL))
-        return Embedder(
-            encoder.load,
-            close=encoder.close,
             count=lambda result: self.metrics.embeddings.labels(result).inc(),
             on_failure=lambda error: self.log.failure("encoder_failed", error),
         )
@@ -268,8 +222,8 @@ class Gateway:
                 name=self.recent.name,
                 store=self._stores.control,
                 is_shared=self.config.store_address.kind != "embedded",
-                is_worker=self._is_worker,
-                has_workers=self._reader is not None,
+                is_worker=self.member is not None and not self.member.is_control,
+                has_workers=self.member is not None and self.member.is_control,
             ),
             sources=AdminSources(
                 snapshot=lambda: self.snapshot,
@@ -278,7 +232,7 @@ class Gateway:
                 cache=self._cache,
                 route_stats=self._answers.route_stats,
                 facts=self._facts,
-                workers=lambda: () if self._reader is None else self._reader.live_states,
+                workers=lambda: () if self._machine is None else self._machine.live_states,
             ),
             engines=EngineFacts(lambda: {} if self.snapshot is None else self.snapshot.deployments.values(), clock),
             probe_soon=lambda: self._tasks.spawn(self._prober.probe_all(), "probe"),
@@ -290,7 +244,11 @@ class Gateway:
         samples = SampleCollector(self.metrics, self._deployments, lambda: self._lag, time.monotonic)
         gate = self.control.gate()
         handlers = (
-            Operations(self.metrics, lambda: not self._current().keys.is_open, self._refresh),
+            Operations(
+                self.metrics,
+                lambda: not self._current().keys.is_open,
+                None if self._machine is None else self._machine.refresh,
+            ),
             CacheHandlers(self._answers, self.control.audit, policy=lambda: self._current().policy, wall=time.time),
             DiagnosisHandlers(samples, lambda: self._current().policy),
             self._path.preview,
@@ -340,63 +298,29 @@ class Gateway:
         # Its own small part of the open files: a flood on the public listener leaves it alone.
         few = min(config.edge.connections.max_total, _MAX_ADMIN_CONNECTIONS)
         admin_limits = replace(config.edge, connections=replace(config.edge.connections, max_total=few))
+        public_listener = Listener(
+            name="public",
+            address=config.public.listen,
+            app=public,
+            limits=config.edge,
+            reuse_port=config.public.shared,
+            certificate=certificates.get("public"),
+            envelope=refusal_at,
+        )
+        admin_listener = Listener(
+            name="admin",
+            address=config.admin.listen,
+            app=self._make_admin(probes),
+            limits=admin_limits,
+            certificate=certificates.get("admin"),
+        )
+        both = [public_listener, admin_listener]
         return Server(
-            self._listeners(
-                Listener(
-                    name="public",
-                    address=config.public.listen,
-                    app=public,
-                    limits=config.edge,
-                    reuse_port=config.public.shared,
-                    certificate=certificates.get("public"),
-                    envelope=refusal_at,
-                ),
-                Listener(
-                    name="admin",
-                    address=config.admin.listen,
-                    app=self._make_admin(probes),
-                    limits=admin_limits,
-                    certificate=certificates.get("admin"),
-                ),
-            ),
+            both if self._machine is None else self._machine.listeners(*both),
             new_request_id=self._runtime.ids.next,
             on_refusal=self._count_refusal,
             max_unread_bytes=self.bodies.total_bytes // _UNREAD_PARTS,
         )
-
-    def _listeners(self, public: Listener, admin: Listener) -> list[Listener]:
-        """Return this process's listeners: both, or of a control process the admin's, of a worker the public one's."""
-        member = self.member
-        if member is None:
-            return [public, admin]
-        if member.is_control:
-            return [admin]
-        connections = public.limits.connections
-        per_worker = replace(
-            connections,
-            max_total=member.part_of(connections.max_total),
-            max_per_ip=connections.max_per_ip and member.part_of(connections.max_per_ip),
-        )
-        limits = replace(public.limits, connections=per_worker)
-        reports = ReportApplication(self._report)
-        return [
-            replace(public, limits=limits, handed=member.handed),
-            replace(admin, name="reports", address=f"unix:{member.own_socket}", app=reports, certificate=None),
-        ]
-
-    def _report(self) -> WorkerReport:
-        """Return a worker's report to the control process."""
-        return WorkerReport(
-            life=self._runtime.holder,
-            values=family_values(self.metrics.instruments),
-            live=self.room.live(),
-            hits=self._answers.take_hits(),
-        )
-
-    async def _refresh(self) -> None:
-        """Bring the metrics of all workers up to date."""
-        if self._reader is not None:
-            await self._reader.refresh()
 
     async def start(self) -> None:
         """Load the policy, probe once, listen. Raises PolicyFileError or OSError; nothing is left open then."""
@@ -420,13 +344,11 @@ class Gateway:
         self.room.start(self._tasks.spawn)
         self._tasks.spawn(self._path.labels.run(), "labels")
         self._tasks.spawn(self._answers.run(self._stores.control, self._stores.sharing), "kept_answers")
-        if self._reader is not None:
-            self._tasks.spawn(self._reader.run(), "worker_reports")
         listening = {name: list(found) for name, found in self.server.addresses.items()}
-        if self.member is None:
+        if self.member is None or self._machine is None:
             self.log.event("started", listening=listening)
         else:
-            self.member.wakeups.begin()
+            self._machine.start(self._tasks.spawn)
             self.log.event("process_started", process=self.member.spec.name, pid=os.getpid())
 
     @property
@@ -472,10 +394,8 @@ class Gateway:
         await self._stores.aclose()
         for deployment in self._deployments():
             await deployment.client.aclose()
-        if self._reader is not None:
-            await self._reader.aclose()
-        if self.member is not None:
-            self.member.wakeups.end()
+        if self._machine is not None:
+            await self._machine.aclose()
         await self._own_encoder.aclose()
         await asyncio.to_thread(self._records.close)
 
@@ -569,5 +489,5 @@ class Gateway:
         num_dropped = self.log.num_dropped
         self.metrics.log_dropped.labels().inc(float(num_dropped - self._num_drops_counted))
         self._num_drops_counted = num_dropped
-        if self._reader is not None:
-            self._workers_metrics.set_gauges()
+        if self._machine is not None:
+            self._machine.set_gauges()

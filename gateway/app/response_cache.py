@@ -115,6 +115,11 @@ class ResponseCache:
         )
         return SharedTier(file, on_removed=self._removed)
 
+    @property
+    def is_in_file(self) -> bool:
+        """Return whether this process reads cached responses from the machine's file, without copies of its own."""
+        return isinstance(self.exact.tier, SharedTier)
+
     def take_hits(self) -> list[bytes]:
         """Return the fingerprints of entries that this worker served from the machine's file since the last call."""
         tier = self.exact.tier

@@ -72,6 +72,11 @@ class MachineProcess:
         return self.spec.is_control
 
     @property
+    def worker_columns(self) -> range:
+        """Return the columns of all workers."""
+        return range(CONTROL + 1, self.spec.num_workers + 1)
+
+    @property
     def own_socket(self) -> Path:
         """Return the socket on which the other processes reach this one."""
         return self.socket_of(self.spec.column)
