@@ -1,8 +1,9 @@
 """How the throughput of a gateway grows with its workers and their cores.
 
-One worker, its client and its upstream share one core; then two workers, two clients and two upstreams share two cores
-in the same way. With N times the cores and N times of everything, the ideal is N times the requests. More workers than
-cores follow, on both cores: what each request then costs more is the price of having many workers.
+One worker, its client and its upstream share one core. Then two workers, two clients and two upstreams share two cores
+in the same way, and beside them two gateways of one process each, which share nothing: the ideal that two workers can
+reach, whatever else the machine does. More workers than cores follow, on both cores: what each request then costs more
+is the price of having many workers.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ async def run(options: argparse.Namespace) -> Card:
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2:
         return Card(bench="workers", arrivals="none", results={}, failed="this bench needs two cores")
-    one, two, many = [], [], []
+    found: dict[str, list[_Loop]] = {name: [] for name in ("one", "separate", "two", "many")}
     for _ in range(options.repeats):
-        one.append(await _measure(1, cores[:1], options))
-        two.append(await _measure(2, cores, options))
-        many.append(await _measure(options.most, cores, options))
-    return _card(options, one, two, many)
+        found["one"].append(await _measure(1, cores[:1], options))
+        found["separate"].append(await _measure(1, cores, options))
+        found["two"].append(await _measure(2, cores, options))
+        found["many"].append(await _measure(options.most, cores, options))
+    return _card(options, **{name: _mean(loops) for name, loops in found.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,25 +60,34 @@ class _Loop:
 
 
 async def _measure(num_workers: int, cores: list[int], options: argparse.Namespace) -> _Loop:
-    """Run one loop for each core against a gateway with its workers on these cores."""
+    """Run one loop for each core against a gateway with its workers on these cores.
+
+    With one worker on several cores each core has a gateway of its own.
+    """
     async with Workbench() as bench:
         upstreams = [await start_upstream(bench, Script(), {core}, f"upstream{core}") for core in cores]
         deployments = [
             {"id": f"u{number}", "url": one.admin.url, "model": "scripted", "limits": {"max_in_flight": 100_000}}
             for number, one in enumerate(upstreams)
         ]
-        gateway = await start_gateway_with(
-            bench,
-            {"schema_version": 1, "deployments": deployments},
-            settings={"process.workers": num_workers},
-            cores=set(cores),
-        )
-        workers, others = _processes(gateway, num_workers)
+        policy = {"schema_version": 1, "deployments": deployments}
+        settings = {"process.workers": num_workers}
+        places = [[core] for core in cores] if num_workers == 1 else [cores]
+        gateways = [
+            await start_gateway_with(bench, policy, settings=settings, cores=set(place), name=f"gateway{number}")
+            for number, place in enumerate(places)
+        ]
+        workers, others = [], []
+        for gateway in gateways:
+            serving, beside = await _processes(gateway, num_workers)
+            workers += serving
+            others += beside
         for number, pid in enumerate(workers):
             os.sched_setaffinity(pid, {cores[number % len(cores)]})
-        await _loop(bench, gateway, cores, options, seconds=1.0, name="warm")
+        ports = [gateways[number % len(gateways)].address.port for number in range(len(cores))]
+        await _loop(bench, ports, cores, options, seconds=1.0, name="warm")
         before, others_before = _cpu_s([*workers, *others]), _cpu_s(others)
-        found = await _loop(bench, gateway, cores, options, seconds=options.seconds, name="loop")
+        found = await _loop(bench, ports, cores, options, seconds=options.seconds, name="loop")
         spent, others_spent = _cpu_s([*workers, *others]) - before, _cpu_s(others) - others_before
     num = max(1, sum(int(str(one["num"])) for one in found))
     return _Loop(
@@ -88,29 +99,37 @@ async def _measure(num_workers: int, cores: list[int], options: argparse.Namespa
     )
 
 
-def _processes(gateway: Server, num_workers: int) -> tuple[list[int], list[int]]:
+async def _processes(gateway: Server, num_workers: int) -> tuple[list[int], list[int]]:
     """Return the processes that serve, and the others."""
     if num_workers == 1:
         return [gateway.process.pid], []
-    started = {
+
+    async def are_logged() -> bool:
+        return len(_started(gateway)) == num_workers + 1
+
+    await gateway.process.wait_until(are_logged, _READY_S)
+    started = _started(gateway)
+    workers = [started[f"worker-{number}"] for number in range(1, num_workers + 1)]
+    return workers, [started["control"], gateway.process.pid]
+
+
+def _started(gateway: Server) -> dict[str, int]:
+    """Return the processes that serve so far, by name."""
+    return {
         str(line["process"]): int(str(line["pid"]))
         for line in gateway.process.json_lines()
         if line.get("event") == "process_started"
     }
-    return [started[f"worker-{number}"] for number in range(1, num_workers + 1)], [
-        started["control"],
-        gateway.process.pid,
-    ]
 
 
 async def _loop(
-    bench: Workbench, gateway: Server, cores: list[int], options: argparse.Namespace, *, seconds: float, name: str
+    bench: Workbench, ports: list[int], cores: list[int], options: argparse.Namespace, *, seconds: float, name: str
 ) -> list[dict[str, object]]:
     """Run a client on each core at the same time."""
-    port = gateway.address.port
-    arguments = ["--port", str(port), "--connections", str(options.connections), "--seconds", str(seconds)]
+    shared = ["--connections", str(options.connections), "--seconds", str(seconds)]
     clients = [
-        await bench.start(f"{name}{core}", "loadtests.workers.loop_process", arguments, {core}) for core in cores
+        await bench.start(f"{name}{core}", "loadtests.workers.loop_process", ["--port", str(port), *shared], {core})
+        for port, core in zip(ports, cores, strict=True)
     ]
     for client in clients:
         await client.wait_until(lambda client=client: _has_lines(client, 1), _READY_S)  # type: ignore[misc]
@@ -137,24 +156,37 @@ def _cpu_s(pids: list[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _card(options: argparse.Namespace, one: list[_Loop], two: list[_Loop], many: list[_Loop]) -> Card:
-    rate_1, rate_2, rate_many = (sum(loop.requests_per_s for loop in loops) / len(loops) for loops in (one, two, many))
-    cpu_1, cpu_2, cpu_many = (sum(loop.cpu_us_per_request for loop in loops) / len(loops) for loops in (one, two, many))
-    num_failed = sum(loop.num_failed for loop in (*one, *two, *many))
+def _mean(loops: list[_Loop]) -> _Loop:
+    """Return the mean of an arrangement's loops, and its worst latency."""
+    num = len(loops)
+    return _Loop(
+        requests_per_s=sum(loop.requests_per_s for loop in loops) / num,
+        cpu_us_per_request=sum(loop.cpu_us_per_request for loop in loops) / num,
+        others_cpu_us=sum(loop.others_cpu_us for loop in loops) / num,
+        p99_ms=max(loop.p99_ms for loop in loops),
+        num_failed=sum(loop.num_failed for loop in loops),
+    )
+
+
+def _card(options: argparse.Namespace, *, one: _Loop, separate: _Loop, two: _Loop, many: _Loop) -> Card:
+    num_failed = sum(loop.num_failed for loop in (one, separate, two, many))
     return Card(
         bench="workers",
         arrivals=f"closed loop, {options.connections} connections of a client on each core",
         results={
-            "requests_per_s_1_worker_1_core": rate_1,
-            "requests_per_s_2_workers_2_cores": rate_2,
-            "growth_per_worker": rate_2 / rate_1 / 2,
-            "cpu_us_per_request_1_worker": cpu_1,
-            "cpu_us_per_request_2_workers": cpu_2,
-            f"cpu_us_per_request_{options.most}_workers": cpu_many,
-            f"requests_per_s_{options.most}_workers_2_cores": rate_many,
-            "supervisor_and_control_cpu_us_per_request": sum(loop.others_cpu_us for loop in two) / len(two),
-            "p99_ms_1_worker": max(loop.p99_ms for loop in one),
-            "p99_ms_2_workers": max(loop.p99_ms for loop in two),
+            "requests_per_s_1_worker_1_core": one.requests_per_s,
+            "requests_per_s_2_gateways_2_cores": separate.requests_per_s,
+            "requests_per_s_2_workers_2_cores": two.requests_per_s,
+            f"requests_per_s_{options.most}_workers_2_cores": many.requests_per_s,
+            "growth_per_worker": two.requests_per_s / one.requests_per_s / 2,
+            "part_of_separate_gateways": two.requests_per_s / separate.requests_per_s,
+            "cpu_us_per_request_1_worker": one.cpu_us_per_request,
+            "cpu_us_per_request_2_gateways": separate.cpu_us_per_request,
+            "cpu_us_per_request_2_workers": two.cpu_us_per_request,
+            f"cpu_us_per_request_{options.most}_workers": many.cpu_us_per_request,
+            "supervisor_and_control_cpu_us_per_request": two.others_cpu_us,
+            "p99_ms_1_worker": one.p99_ms,
+            "p99_ms_2_workers": two.p99_ms,
             "failed_requests": num_failed,
         },
         notes=("each core has a worker, its client and its upstream; the client and the upstream cost CPU as well",),
