@@ -46,6 +46,8 @@ async def run_machine_process(spec: MachineProcessSpec, config: GatewayConfig) -
     member = MachineProcess(spec, config.process.runtime_dir)
     log_stream = cast(BinaryIO, WholeLines(_STDERR))
     gateway = Gateway(config, log_stream=log_stream, around=Surroundings(member=member))
+    if not member.is_control and not await member.handed.until_allowed():
+        return 0
     return await _run(gateway, _reported)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from gateway.machine.handover import CONNECTION, READY
+from gateway.machine.handover import CONNECTION, READY, START
 
 _AT_ONCE: Final = 64
 _PAUSE_S: Final = 0.005
@@ -61,6 +61,7 @@ class Acceptor:
         """Accepted connections that no worker could take so far."""
         self._is_accepting = False
         self._is_stopped = False
+        self._may_start = False
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -68,6 +69,12 @@ class Acceptor:
         self._loop = asyncio.get_running_loop()
         for column, channel in self._channels.items():
             self._loop.add_reader(channel.own.fileno(), self._hear, column)
+
+    def allow(self) -> None:
+        """Let all workers start, now and in their later lives."""
+        self._may_start = True
+        for channel in self._channels.values():
+            channel.own.send(START)
 
     def lost(self, column: int) -> None:
         """Give the connections that a dead worker has not received to the others."""
@@ -81,7 +88,8 @@ class Acceptor:
                 if not message:
                     break
                 self._pending.extend(socket.socket(fileno=descriptor) for descriptor in descriptors)
-        channel.workers.setblocking(True)
+        if self._may_start and not self._is_stopped:
+            channel.own.send(START)
         self._resume()
 
     def stop(self) -> None:

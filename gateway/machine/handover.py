@@ -1,7 +1,8 @@
 """HandedConnections: the connections that one worker is handed by the process that accepts them.
 
-A message is one byte with the descriptor of an accepted connection. The worker sends one byte once it is ready. The
-end of the channel is the end of all connections.
+A message is one byte with the descriptor of an accepted connection. One without a descriptor comes first: it lets the
+worker start, once the control process has. The worker sends one byte when it is ready. The end of the channel is the
+end of all connections.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Final
 from gateway.machine.shared_counts import Cell, SharedCounts
 
 READY: Final = b"r"
+START: Final = b"s"
 CONNECTION: Final = b"c"
 CONNECTIONS_ROW: Final = "connections"
 """Name of the row of shared counts in which workers count connections that have closed."""

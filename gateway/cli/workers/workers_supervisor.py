@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 
 from gateway.cli.supervisor.child import Child, ChildGaveUp, Report
 from gateway.cli.workers.plan import WorkersPlan
@@ -76,18 +75,14 @@ class WorkersSupervisor:
         """Run all processes; return 0 after `stop`, else the exit code of the one that gave up."""
         self._acceptor.start()
         stopping = asyncio.create_task(self._stopping.wait())
-        runs = {CONTROL: self._start(CONTROL)}
+        starting = asyncio.create_task(self._allow_workers())
+        runs = {column: self._start(column) for column in self._children}
         try:
-            first = asyncio.create_task(self._until_control_is_ready())
-            await asyncio.wait([stopping, first, *runs.values()], return_when=asyncio.FIRST_COMPLETED)
-            first.cancel()
-            if CONTROL in self._ready and not self._stopping.is_set():
-                # The workers begin when the store, the keys and the policy are in place.
-                runs |= {column: self._start(column) for column in self._children if column != CONTROL}
-                await asyncio.wait([stopping, *runs.values()], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([stopping, *runs.values()], return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
-            await self._stop_in_order(runs)
+            starting.cancel()
+            await self._stop_in_order()
             results = await asyncio.gather(*runs.values(), return_exceptions=True)
         return self._exit_code(results)
 
@@ -95,22 +90,22 @@ class WorkersSupervisor:
         child = self._children[column]
         return asyncio.create_task(child.run(), name=child.spec.name)
 
-    async def _until_control_is_ready(self) -> None:
-        """Wait for the byte of the control process; its later lives are not awaited."""
+    async def _allow_workers(self) -> None:
+        """Let the workers start once the first control process is ready, with the store and the policy in place."""
         channel = self._plan.channels[CONTROL].own
         while await asyncio.get_running_loop().sock_recv(channel, len(READY)) != READY:
             pass
         self.note_ready(CONTROL)
+        self._acceptor.allow()
 
-    async def _stop_in_order(self, runs: Mapping[int, asyncio.Task[None]]) -> None:
+    async def _stop_in_order(self) -> None:
         """Stop the workers, who finish what is under way, then the control process, which they need until then."""
-        workers = [self._children[column].stop() for column in runs if column != CONTROL]
+        workers = [child.stop() for column, child in self._children.items() if column != CONTROL]
         ending = asyncio.gather(*workers)
-        if workers:
+        if self._stopping.is_set():
             await asyncio.sleep(self._plan.notice_s)
         self._acceptor.stop()
-        with suppress(asyncio.CancelledError):
-            await ending
+        await ending
         await self._children[CONTROL].stop()
 
     def _exit_code(self, results: list[BaseException | None]) -> int:
