@@ -36,6 +36,11 @@ class HandedConnections:
         self._opening: set[asyncio.Task[Any]] = set()
         self._counting: asyncio.TimerHandle | None = None
 
+    async def until_allowed(self) -> bool:
+        """Wait until the worker may start; return False when the supervisor has ended."""
+        self._channel.setblocking(False)
+        return await asyncio.get_running_loop().sock_recv(self._channel, 1) == START
+
     def begin(self, make: Callable[[], asyncio.Protocol], tls: Mapping[str, Any], num_open: Callable[[], int]) -> None:
         """Serve every connection by a protocol that `make` returns; `num_open` counts those that are open."""
         loop = asyncio.get_running_loop()
@@ -57,11 +62,12 @@ class HandedConnections:
             await asyncio.wait(self._opening, timeout=timeout_s)
 
     def close(self) -> None:
-        """Take no further connection; those in the channel stay there for the next worker."""
+        """Take no further connection; those in the channel stay there for the next worker. Idempotent."""
         if self._counting is not None:
             self._counting.cancel()
             self._counting = None
             self._loop.remove_reader(self._channel.fileno())
+        self._channel.close()
 
     def _receive(self) -> None:
         for _ in range(_AT_ONCE):
