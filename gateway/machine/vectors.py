@@ -75,6 +75,7 @@ class VectorsApplication:
         except ClientGone:
             return
         embedder = self._embedder
+        embedder.start()  # this may be a new life of the control process
         found = await asyncio.gather(*(embedder.embed(text) for text in texts))
         if embedder.dimensions is None:
             await respond(send, 503, [], b"")
