@@ -52,12 +52,11 @@ def test_the_number_follows_the_cores_unless_it_is_set(
 
 def test_every_process_inherits_what_it_needs_and_has_the_settings(tmp_path: Path) -> None:
     with plan_workers(config(tmp_path), 3) as plan:
-        specs = [
-            msgspec.json.decode(child.argv[-1], type=MachineProcessSpec) for child in (plan.control, *plan.workers)
-        ]
+        children = (plan.control, *plan.workers)
+        specs = [msgspec.json.decode(child.argv[-1], type=MachineProcessSpec) for child in children]
         assert [spec.column for spec in specs] == [0, 1, 2, 3]
         assert {spec.num_workers for spec in specs} == {3}
-        for spec, child in zip(specs, (plan.control, *plan.workers), strict=True):
+        for spec, child in zip(specs, children, strict=True):
             assert {spec.table, spec.own_pipe, *spec.pipes, spec.channel} <= set(child.descriptors)
             assert child.env is not None
             assert child.env["PENSTOCK_PUBLIC_LISTEN"] == plan.public.shown
@@ -78,5 +77,5 @@ def test_an_address_in_use_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_too_long_for_sockets_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="process.runtime_dir"):
+    with pytest.raises(ConfigError, match=r"process\.runtime_dir"):
         plan_workers(config(tmp_path / ("x" * 100), policy__document=tmp_path / "policy.yaml"), 2)
