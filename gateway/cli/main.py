@@ -10,9 +10,10 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gateway.cli import access_commands, commands, observe, policy_commands, policy_file_commands
 from gateway.cli.admin_client import add_connection
@@ -20,6 +21,9 @@ from gateway.cli.parsing.arguments import count
 from gateway.cli.parsing.command_parser import EXIT_USAGE, CommandListFormatter, CommandParser, command_group
 from gateway.cli.workers import MACHINE_PROCESS
 from gateway.util.version import version
+
+if TYPE_CHECKING:
+    from gateway.config.settings import GatewayConfig
 
 EXIT_FAILED = 1
 
@@ -255,10 +259,18 @@ def _port(text: str) -> int:
 
 
 def _run_gateway(options: argparse.Namespace) -> int:
-    from gateway.app.serving import run_gateway
-    from gateway.app.supervision import run_workers
+    # Imports are inside: a supervisor of workers serves nothing itself, and does without what that takes.
+    def serve(config: GatewayConfig) -> Coroutine[None, None, int]:
+        from gateway.app.serving import run_gateway
 
-    return commands.gateway(options, run_gateway, run_workers)
+        return run_gateway(config)
+
+    def supervise(config: GatewayConfig, num_workers: int) -> int:
+        from gateway.app.supervision import run_workers
+
+        return run_workers(config, num_workers)
+
+    return commands.gateway(options, serve, supervise)
 
 
 def _run_machine_process(text: str) -> int:
