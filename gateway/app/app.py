@@ -79,6 +79,8 @@ from routing_policies.policy.document import Policy
 from routing_policies.quality.predictor import Predictors
 
 _MAX_ADMIN_CONNECTIONS = 256
+WORKERS_END_S = 8.0
+"""Time beyond notice and drain in which workers end, before the control process ends without them."""
 _UNREAD_PARTS = 4
 """Divisor of the bodies' memory that bounds what a listener's clients may send too early or leave unfinished."""
 
@@ -357,9 +359,17 @@ class Gateway:
         return all(not live.limiter.own_in_flight for live in self._deployments())
 
     async def leave(self) -> None:
-        """Announce that this process will end, serve for the time in the settings, and accept no more."""
-        self.log.event("leaving", notice_s=self.config.process.drain_notice_s)
-        await self.server.leave(self.config.process.drain_notice_s)
+        """Announce that this process will end, serve for the time in the settings, and accept no more.
+
+        A control process serves operators, and the workers, until the last worker has ended.
+        """
+        notice_s = self.config.process.drain_notice_s
+        self.log.event("leaving", notice_s=notice_s)
+        if self.member is not None and self.member.is_control:
+            self.server.leaving.set()
+            await self.member.handed.until_ended(notice_s + self.config.process.drain_timeout_s + WORKERS_END_S)
+            notice_s = 0.0
+        await self.server.leave(notice_s)
 
     async def stop(self, *, drain_timeout_s: float | None = None) -> None:
         """Drain, then close everything. A response that does not finish in time gets an error event."""

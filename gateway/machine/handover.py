@@ -54,10 +54,13 @@ class HandedConnections:
         self._channel.send(READY)
 
     async def until_ended(self, timeout_s: float) -> None:
-        """Wait until the last connection was handed over, for a limited time."""
+        """Wait until the last connection was handed over, or without `begin` for the channel's end; limited in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await self._ended.wait()
+                if self._counting is None:
+                    await self.until_allowed()
+                else:
+                    await self._ended.wait()
         if self._opening:
             await asyncio.wait(self._opening, timeout=timeout_s)
 

@@ -134,7 +134,7 @@ def _child(config: GatewayConfig, spec: MachineProcessSpec, sockets: Sequence[so
     return ChildSpec(
         name=process_name_of(spec.column),
         argv=(*module_argv(python, "gateway"), MACHINE_PROCESS, msgspec.json.encode(spec).decode()),
-        stop_timeout_s=process.drain_notice_s + process.drain_timeout_s + STOP_MARGIN_S,
+        stop_timeout_s=process.drain_notice_s + process.drain_timeout_s + STOP_MARGIN_S * (2 if spec.is_control else 1),
         env={**python_env(), **variables_of(settings)},
         descriptors=(
             *(spec.table, spec.own_pipe, *spec.pipes, spec.channel),

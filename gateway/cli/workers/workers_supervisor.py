@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import Callable, Mapping
 
 from gateway.cli.supervisor.child import Child, ChildGaveUp, Report
@@ -99,14 +100,18 @@ class WorkersSupervisor:
         self._acceptor.allow()
 
     async def _stop_in_order(self) -> None:
-        """Stop the workers, who finish what is under way, then the control process, which they need until then."""
-        workers = [child.stop() for column, child in self._children.items() if column != CONTROL]
-        ending = asyncio.gather(*workers)
+        """Stop the workers, who finish what is under way, then the control process, which they need until then.
+
+        The control process learns of the end at once, so that its probes report it.
+        """
+        workers = asyncio.gather(*(child.stop() for column, child in self._children.items() if column != CONTROL))
+        control = asyncio.create_task(self._children[CONTROL].stop())
         if self._stopping.is_set():
             await asyncio.sleep(self._plan.notice_s)
         self._acceptor.stop()
-        await ending
-        await self._children[CONTROL].stop()
+        await workers
+        self._plan.channels[CONTROL].own.shutdown(socket.SHUT_WR)
+        await control
 
     def _exit_code(self, results: list[BaseException | None]) -> int:
         for result in results:
