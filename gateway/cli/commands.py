@@ -67,6 +67,7 @@ def up(options: argparse.Namespace) -> int:
     from gateway.policies.policy_file import PolicyFileError
     from gateway.policies.starting import starting_policy
     from gateway.routing.quality_files import load_predictors
+    from gateway.telemetry.memory import memory_limit_bytes
     from gateway.util.private_files import private_umask
 
     config = settings(options)
@@ -87,7 +88,8 @@ def up(options: argparse.Namespace) -> int:
                 if line is not None:
                     console.print_line(line)
             num_cores = available_cores()
-            workers = num_workers_of(config, num_cores, beside_engines=True)
+            memory_bytes = memory_limit_bytes(config.process.memory_limit_mb)
+            workers = num_workers_of(config, num_cores, beside_engines=True, memory_bytes=memory_bytes)
             config = replace(config, process=replace(config.process, workers=workers))
             plan = plan_launch(config, policy, choice.served, num_cores=num_cores)
             with plan, _announced(config, plan):
@@ -142,12 +144,14 @@ def gateway(
     from gateway.cli.workers.plan import num_workers_of
     from gateway.config.checks import ConfigError
     from gateway.policies.policy_file import PolicyFileError
+    from gateway.telemetry.memory import memory_limit_bytes
     from gateway.util.private_files import UnsafeFolder, private_umask
 
     config = settings(options)
     try:
         with private_umask():
-            num_workers = num_workers_of(config, available_cores())
+            memory_bytes = memory_limit_bytes(config.process.memory_limit_mb)
+            num_workers = num_workers_of(config, available_cores(), memory_bytes=memory_bytes)
             if supervise is not None and num_workers > 1:
                 return supervise(config, num_workers)
             return uvloop.run(serve(config))

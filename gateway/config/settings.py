@@ -67,8 +67,11 @@ class ProcessSettings:
     drain_timeout_s: float = 30.0
     """Longest time for requests under way to finish after the process gets SIGTERM."""
     workers: int | None = None
-    """Processes that serve the public listener together. None: one for each core, at most 8, and below `penstock up`
-    one for each core beyond two; 1: one process serves both listeners."""
+    """Processes that serve the public listener together; 1: one process serves both listeners.
+
+    None: one for each core, at most 8, and fewer where the memory limit leaves less than 256 MiB for each; below
+    `penstock up` one for each core beyond two.
+    """
     embeddings: EmbeddingsSettings = field(default_factory=EmbeddingsSettings)
 
     def __post_init__(self) -> None:

@@ -27,16 +27,29 @@ from gateway.machine.shared_counts import SharedCounts, create_table
 MOST_BY_DEFAULT: Final = 8
 LEFT_TO_ENGINES: Final = 2
 """Cores that `penstock up` leaves to the engines."""
+PROCESS_BYTES: Final = 256 * 1024 * 1024
+"""Memory that each process of the default number should have."""
 STOP_MARGIN_S: Final = 8.0
 """Time beyond notice and drain in which a process closes what it has."""
 
 
-def num_workers_of(config: GatewayConfig, num_cores: int, *, beside_engines: bool = False) -> int:
-    """Return the number of workers: the setting, else one for each core, at most 8, at least 1."""
+def num_workers_of(
+    config: GatewayConfig, num_cores: int, *, beside_engines: bool = False, memory_bytes: int | None = None
+) -> int:
+    """Return the number of workers: the setting, else one for each core that there is memory for, at most 8.
+
+    Args:
+        config: The settings.
+        num_cores: Cores that this process may use.
+        beside_engines: True if engines use the same cores.
+        memory_bytes: Memory limit of all processes; None without one.
+    """
     if config.process.workers is not None:
         return config.process.workers
-    cores = num_cores - LEFT_TO_ENGINES if beside_engines else num_cores
-    return max(1, min(cores, MOST_BY_DEFAULT))
+    found = min(num_cores - LEFT_TO_ENGINES if beside_engines else num_cores, MOST_BY_DEFAULT)
+    if memory_bytes is not None:
+        found = min(found, memory_bytes // PROCESS_BYTES - 1)  # the control process takes as much as a worker
+    return max(found, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,6 +50,12 @@ def test_the_number_follows_the_cores_unless_it_is_set(
     assert num_workers_of(found, cores, beside_engines=beside_engines) == expected
 
 
+@pytest.mark.parametrize(("mib", "expected"), [(256, 1), (768, 2), (1024, 3), (16_384, 6)])
+def test_a_memory_limit_bounds_the_default(mib: int, expected: int, tmp_path: Path) -> None:
+    assert num_workers_of(config(tmp_path), 6, memory_bytes=mib * 1024 * 1024) == expected
+    assert num_workers_of(config(tmp_path, process__workers=5), 6, memory_bytes=mib * 1024 * 1024) == 5
+
+
 def test_every_process_inherits_what_it_needs_and_has_the_settings(tmp_path: Path) -> None:
     with plan_workers(config(tmp_path), 3) as plan:
         children = (plan.control, *plan.workers)
