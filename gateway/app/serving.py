@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from gateway.app.app import Gateway, LoadEncoder
 from gateway.app.runtime import Surroundings
 from gateway.config.running import RunningFile
 from gateway.config.settings import GatewayConfig
-from gateway.http.descriptors import raise_open_file_limit
+from gateway.http.descriptors import raise_open_file_limit, release_inherited
 from gateway.machine.process import MachineProcess, MachineProcessSpec
 from gateway.telemetry.logs.bridge import LoggingBridge
 from gateway.telemetry.logs.whole_lines import WholeLines
@@ -66,7 +65,7 @@ async def _run(gateway: Gateway, announced: Callable[[Gateway], AbstractContextM
     loop.add_signal_handler(signal.SIGHUP, gateway.reload_soon)
     try:
         await gateway.start()
-        _release(config.inherited_descriptors)
+        release_inherited(config.inherited_descriptors)
         with announced(gateway):
             collector.start()
             watching = loop.create_task(collector.run(), name="collector")
@@ -106,10 +105,3 @@ def _announced(gateway: Gateway) -> RunningFile:
         public_cert=config.public.tls_cert,
         admin_cert=config.admin.tls_cert,
     )
-
-
-def _release(descriptors: tuple[int, ...]) -> None:
-    """Close what was inherited, which the listeners have duplicates of, so that none accepts once they are closed."""
-    for number in descriptors:
-        if number > _STDERR:
-            os.close(number)

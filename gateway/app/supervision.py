@@ -22,7 +22,7 @@ from gateway.cli.workers.workers_supervisor import WorkersSupervisor, supervise_
 from gateway.config.running import RunningFile
 from gateway.config.settings import GatewayConfig
 from gateway.http.address import set_tcp_options
-from gateway.http.descriptors import raise_open_file_limit
+from gateway.http.descriptors import raise_open_file_limit, release_inherited
 from gateway.machine.acceptor import Acceptor
 from gateway.machine.handover import CONNECTIONS_ROW
 from gateway.machine.process import CONTROL
@@ -64,6 +64,7 @@ def run_workers(config: GatewayConfig, num_workers: int) -> int:
     raise_open_file_limit()
     log = LogWriter(cast(BinaryIO, WholeLines(sys.stderr.fileno())), level=config.telemetry.log.level)
     with plan_workers(config, num_workers) as plan:
+        release_inherited(config.inherited_descriptors)
         for listening in plan.public.sockets:
             listening.setblocking(False)
             if listening.family != socket.AF_UNIX:

@@ -16,6 +16,8 @@ import httpx
 
 from tests.faults.processes import GatewayProcess, SteadyClient, gateway_process
 from tests.faults.stack import streaming
+from tests.faults.up import POLICY as UP_POLICY
+from tests.faults.up import up_process
 from tests.gateway.scripted import ScriptedUpstream
 from tests.gateway.stack import Reply, chat, encode
 
@@ -267,3 +269,20 @@ async def test_sigterm_drains_all_workers_together(tmp_path: Path) -> None:
             stopped = workers.gateway.lines("stopped")
             assert len(stopped) == NUM_WORKERS + 1
             assert not any(line["cancelled"] for line in stopped)
+
+
+async def test_up_has_workers_whose_supervisor_may_die(tmp_path: Path) -> None:
+    """`penstock up` restarts a killed supervisor; its sockets refuse no connection meanwhile, and all ends in order."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    env = {"PENSTOCK_PROCESS_WORKERS": str(NUM_WORKERS)}
+    async with ScriptedUpstream(tmp_path / "engine.sock") as engine:
+        (folder / "policy.yaml").write_text(UP_POLICY.format(engine=engine.path))
+        async with up_process(folder, "--policy", "policy.yaml", env=env) as up:
+            await up.ready()
+            assert [line["workers"] for line in up.lines("started")] == [NUM_WORKERS]
+            assert (await call(up.port, model="tiny")).status == 200
+            await up.kill_gateway()
+            assert (await call(up.port, model="tiny")).status == 200  # waits in the queue until the gateway is back
+            await up.until(lambda: len(up.lines("started")) == 2)
+            assert await up.stop() == 0
