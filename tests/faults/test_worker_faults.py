@@ -86,7 +86,7 @@ async def call(port: int, headers: dict[str, str] | None = None, **fields: Any) 
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(encode(chat(**fields), headers=headers or {}))
-        return Reply(await asyncio.wait_for(reader.read(), 30))
+        return Reply(await asyncio.wait_for(reader.read(), 60))
     finally:
         writer.close()
 
