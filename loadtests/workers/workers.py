@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import os
 from dataclasses import dataclass
+from statistics import median
 
 from loadtests.harness.card import Card
 from loadtests.harness.processes import Process, Workbench, raise_fd_limit
@@ -23,27 +24,24 @@ _LINGER_S = 30.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this bench."""
-    parser.add_argument("--seconds", type=float, default=8.0, help="length of each loop (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of each loop (default %(default)s)")
     parser.add_argument("--connections", type=int, default=32, help="of each client (default %(default)s)")
     parser.add_argument(
-        "--repeats", type=int, default=2, help="loops of each arrangement, in turn (default %(default)s)"
+        "--repeats", type=int, default=4, help="loops of each arrangement, in turn (default %(default)s)"
     )
-    parser.add_argument("--most", type=int, default=8, help="workers of the last arrangement (default %(default)s)")
+    parser.add_argument("--most", type=int, default=4, help="workers of the last arrangement (default %(default)s)")
 
 
-async def run(options: argparse.Namespace) -> Card:
-    """Measure."""
-    raise_fd_limit()
-    cores = sorted(os.sched_getaffinity(0))[:2]
-    if len(cores) < 2:
-        return Card(bench="workers", arrivals="none", results={}, failed="this bench needs two cores")
-    found: dict[str, list[_Loop]] = {name: [] for name in ("one", "separate", "two", "many")}
-    for _ in range(options.repeats):
-        found["one"].append(await _measure(1, cores[:1], options))
-        found["separate"].append(await _measure(1, cores, options))
-        found["two"].append(await _measure(2, cores, options))
-        found["many"].append(await _measure(options.most, cores, options))
-    return _card(options, **{name: _mean(loops) for name, loops in found.items()})
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Arrangement:
+    """Gateways that run, and the clients' ports and cores."""
+
+    ports: list[int]
+    cores: list[int]
+    workers: list[int]
+    """Processes that serve."""
+    others: list[int]
+    """Supervisors and control processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,36 +57,63 @@ class _Loop:
     num_failed: int
 
 
-async def _measure(num_workers: int, cores: list[int], options: argparse.Namespace) -> _Loop:
-    """Run one loop for each core against a gateway with its workers on these cores.
-
-    With one worker on several cores each core has a gateway of its own.
-    """
+async def run(options: argparse.Namespace) -> Card:
+    """Measure."""
+    raise_fd_limit()
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    if len(cores) < 2:
+        return Card(bench="workers", arrivals="none", results={}, failed="this bench needs two cores")
     async with Workbench() as bench:
-        upstreams = [await start_upstream(bench, Script(), {core}, f"upstream{core}") for core in cores]
-        deployments = [
-            {"id": f"u{number}", "url": one.admin.url, "model": "scripted", "limits": {"max_in_flight": 100_000}}
-            for number, one in enumerate(upstreams)
-        ]
-        policy = {"schema_version": 1, "deployments": deployments}
-        settings = {"process.workers": num_workers}
-        places = [[core] for core in cores] if num_workers == 1 else [cores]
-        gateways = [
-            await start_gateway_with(bench, policy, settings=settings, cores=set(place), name=f"gateway{number}")
-            for number, place in enumerate(places)
-        ]
-        workers, others = [], []
-        for gateway in gateways:
-            serving, beside = await _processes(gateway, num_workers)
-            workers += serving
-            others += beside
-        for number, pid in enumerate(workers):
-            os.sched_setaffinity(pid, {cores[number % len(cores)]})
-        ports = [gateways[number % len(gateways)].address.port for number in range(len(cores))]
-        await _loop(bench, ports, cores, options, seconds=1.0, name="warm")
-        before, others_before = _cpu_s([*workers, *others]), _cpu_s(others)
-        found = await _loop(bench, ports, cores, options, seconds=options.seconds, name="loop")
-        spent, others_spent = _cpu_s([*workers, *others]) - before, _cpu_s(others) - others_before
+        found = await _arrange(bench, cores, options.most)
+        loops: dict[str, list[_Loop]] = {name: [] for name in found}
+        for name, arrangement in found.items():
+            await _measure(bench, arrangement, options, name=f"warm-{name}")
+        for number in range(options.repeats):  # in turn, so that all see the same machine
+            for name, arrangement in found.items():
+                loops[name].append(await _measure(bench, arrangement, options, name=f"{name}-{number}"))
+    return _card(options, **{name: _median(several) for name, several in loops.items()})
+
+
+async def _arrange(bench: Workbench, cores: list[int], most: int) -> dict[str, _Arrangement]:
+    """Start upstreams and gateways."""
+    upstreams = [await start_upstream(bench, Script(), {core}, f"upstream{core}") for core in cores]
+    deployments = [
+        {"id": f"u{number}", "url": one.admin.url, "model": "scripted", "limits": {"max_in_flight": 100_000}}
+        for number, one in enumerate(upstreams)
+    ]
+    policy = {"schema_version": 1, "deployments": deployments}
+    alone = [await _start(bench, policy, 1, [core], f"gateway{core}") for core in cores]
+    return {
+        "one": alone[0],
+        "separate": _Arrangement(
+            ports=[each.ports[0] for each in alone],
+            cores=cores,
+            workers=[each.workers[0] for each in alone],
+            others=[],
+        ),
+        "two": await _start(bench, policy, 2, cores, "two"),
+        "many": await _start(bench, policy, most, cores, "many"),
+    }
+
+
+async def _start(
+    bench: Workbench, policy: dict[str, object], num_workers: int, cores: list[int], name: str
+) -> _Arrangement:
+    """Start one gateway with its workers on these cores in turn."""
+    settings = {"process.workers": num_workers}
+    gateway = await start_gateway_with(bench, policy, settings=settings, cores=set(cores), name=name)
+    workers, others = await _processes(gateway, num_workers)
+    for number, pid in enumerate(workers):
+        os.sched_setaffinity(pid, {cores[number % len(cores)]})
+    return _Arrangement(ports=[gateway.address.port] * len(cores), cores=cores, workers=workers, others=others)
+
+
+async def _measure(bench: Workbench, arrangement: _Arrangement, options: argparse.Namespace, *, name: str) -> _Loop:
+    """Run one client on each core of an arrangement."""
+    pids = [*arrangement.workers, *arrangement.others]
+    before, others_before = _cpu_s(pids), _cpu_s(arrangement.others)
+    found = await _loop(bench, arrangement, options, name=name)
+    spent, others_spent = _cpu_s(pids) - before, _cpu_s(arrangement.others) - others_before
     num = max(1, sum(int(str(one["num"])) for one in found))
     return _Loop(
         requests_per_s=sum(float(str(one["requests_per_s"])) for one in found),
@@ -123,20 +148,20 @@ def _started(gateway: Server) -> dict[str, int]:
 
 
 async def _loop(
-    bench: Workbench, ports: list[int], cores: list[int], options: argparse.Namespace, *, seconds: float, name: str
+    bench: Workbench, arrangement: _Arrangement, options: argparse.Namespace, *, name: str
 ) -> list[dict[str, object]]:
     """Run a client on each core at the same time."""
-    shared = ["--connections", str(options.connections), "--seconds", str(seconds)]
+    shared = ["--connections", str(options.connections), "--seconds", str(options.seconds)]
     clients = [
-        await bench.start(f"{name}{core}", "loadtests.workers.loop_process", ["--port", str(port), *shared], {core})
-        for port, core in zip(ports, cores, strict=True)
+        await bench.start(f"{name}-{core}", "loadtests.workers.loop_process", ["--port", str(port), *shared], {core})
+        for port, core in zip(arrangement.ports, arrangement.cores, strict=True)
     ]
     for client in clients:
         await client.wait_until(lambda client=client: _has_lines(client, 1), _READY_S)  # type: ignore[misc]
     for client in clients:
         client.write_line("go")
     for client in clients:
-        await client.wait_until(lambda client=client: _has_lines(client, 2), seconds + _LINGER_S)  # type: ignore[misc]
+        await client.wait_until(lambda client=client: _has_lines(client, 2), options.seconds + _LINGER_S)  # type: ignore[misc]
     found = [client.json_lines()[1] for client in clients]
     await asyncio.gather(*(client.stop() for client in clients))
     return found
@@ -156,14 +181,13 @@ def _cpu_s(pids: list[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _mean(loops: list[_Loop]) -> _Loop:
-    """Return the mean of an arrangement's loops, and its worst latency."""
-    num = len(loops)
+def _median(loops: list[_Loop]) -> _Loop:
+    """Return the medians of an arrangement's loops, and every failure."""
     return _Loop(
-        requests_per_s=sum(loop.requests_per_s for loop in loops) / num,
-        cpu_us_per_request=sum(loop.cpu_us_per_request for loop in loops) / num,
-        others_cpu_us=sum(loop.others_cpu_us for loop in loops) / num,
-        p99_ms=max(loop.p99_ms for loop in loops),
+        requests_per_s=median(loop.requests_per_s for loop in loops),
+        cpu_us_per_request=median(loop.cpu_us_per_request for loop in loops),
+        others_cpu_us=median(loop.others_cpu_us for loop in loops),
+        p99_ms=median(loop.p99_ms for loop in loops),
         num_failed=sum(loop.num_failed for loop in loops),
     )
 
