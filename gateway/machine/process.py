@@ -30,8 +30,6 @@ class MachineProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     column: int
     num_workers: int
-    public: str
-    """Address of the public listener, for people."""
     table: int
     """Shared counts."""
     own_pipe: int

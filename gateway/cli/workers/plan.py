@@ -118,7 +118,6 @@ def plan_workers(config: GatewayConfig, num_workers: int, *, python: str = sys.e
             MachineProcessSpec(
                 column=column,
                 num_workers=num_workers,
-                public=public.shown,
                 table=table,
                 own_pipe=pipes[column][0],
                 pipes=tuple(end for _, end in pipes),

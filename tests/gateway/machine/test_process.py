@@ -20,7 +20,6 @@ def process(column: int, num_workers: int, folder: Path) -> MachineProcess:
     spec = MachineProcessSpec(
         column=column,
         num_workers=num_workers,
-        public="127.0.0.1:8080",
         table=table,
         own_pipe=reading,
         pipes=(writing,),
