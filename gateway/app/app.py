@@ -36,9 +36,8 @@ from gateway.api.stored_responses import ResponseHandlers
 from gateway.api.tokenization import TokenizationHandlers
 from gateway.app.certificates import CertificateWatch, read_certificates
 from gateway.app.control_plane import ControlPlane
-from gateway.app.live_gauges import read_live_gauges
 from gateway.app.machine_parts import MachineParts, remote_embedder
-from gateway.app.observability import Observability
+from gateway.app.observability import Observability, read_live_gauges
 from gateway.app.own_encoder import OwnEncoder
 from gateway.app.request_path import Protection, RequestPath
 from gateway.app.response_cache import ResponseCache
