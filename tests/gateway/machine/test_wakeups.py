@@ -10,11 +10,11 @@ from gateway.machine.wakeups import Wakeups
 
 class Waiting:
     def __init__(self) -> None:
-        self.num_looks = 0
+        self.num_checks = 0
         self.looked = asyncio.Event()
 
     def look_again(self) -> None:
-        self.num_looks += 1
+        self.num_checks += 1
         self.looked.set()
 
 
@@ -36,7 +36,7 @@ async def test_wakes_the_process_that_is_meant() -> None:
         first.wake(1)
     await asyncio.wait_for(waiting.looked.wait(), 5)
 
-    assert (elsewhere.num_looks, gone.num_looks) == (0, 0)
+    assert (elsewhere.num_checks, gone.num_checks) == (0, 0)
     first.end()
     second.end()
     for ends in pipes:
