@@ -33,6 +33,9 @@ BENCHES: Final[Mapping[str, Entry]] = {
     "busy_lookups": Entry(
         "gateway.busy_lookups", "semantic lookups on a machine whose cores are full: late, skipped, and hits kept"
     ),
+    "workers": Entry(
+        "workers.workers", "requests per second of one worker on one core, of two on two, and the cost of many workers"
+    ),
     "streams": Entry(
         "gateway.streams", "many concurrent streams: none lost, what the gateway adds to first token and gaps"
     ),
