@@ -172,8 +172,9 @@ class Gateway:
             ids=RequestIds(around.rng),
             rng=around.rng,
             clock=around.clock,
-            wall=time.time,
+            wall=around.wall,
             workers=self._workers,
+            open_store=around.open_store,
         )
 
     def _make_builder(self, around: Surroundings, ejection: EjectionRules, predictors: Predictors) -> SnapshotBuilder:
@@ -454,4 +455,6 @@ class Gateway:
         self._answers.read_state()
         if self._lag is not None:
             self.metrics.loop_lag.labels().set(self._lag.take_worst_s())
+        self.metrics.tasks.labels().set(len(asyncio.all_tasks()))
+        self.metrics.body_bytes.labels().set(self.bodies.used_bytes)
         self.metrics.log_dropped.labels().value = float(self.log.num_dropped)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gateway.routing.snapshot import Connect
+from gateway.store.base import Store
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.timeline import Clock, RequestIds
@@ -20,11 +21,14 @@ class Surroundings:
     """Clock, random source, variables and connections of a process; a simulation brings its own."""
 
     clock: Clock = time.monotonic
+    wall: Callable[[], float] = time.time
     rng: random.Random = field(default_factory=random.Random)
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     """Variables with the upstream keys that the policy names."""
     connect: Connect | None = None
     """Constructor of each deployment's client; None: one that sends."""
+    open_store: Callable[[], Store] | None = None
+    """Constructor of the stores; None: those that the settings name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,8 @@ class Runtime:
     wall: Callable[[], float]
     workers: Workers
     """Threads for work that takes too long for the event loop."""
+    open_store: Callable[[], Store] | None = None
+    """Constructor of the stores; None: those that the settings name."""
 
     def note_failed_task(self, name: str, error: BaseException) -> None:
         """Log what failed in the background."""

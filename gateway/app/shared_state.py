@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -37,14 +36,15 @@ class SharedState:
         self._config = config
         self._metrics = metrics
         self._log = log
+        self._runtime = runtime
         self.limits = self._open(config.store.timeout_s, is_side=False)
         self.control = self._open(_CONTROL_TIMEOUT_S, is_side=True)
         """The store for revisions, keys and whatever else admins change."""
         self.quotas = Quotas(
             self.limits,
             holder=runtime.holder,
-            clock=time.monotonic,
-            wall=time.time,
+            clock=runtime.clock,
+            wall=runtime.wall,
             report=lambda error: log.failure("quota_failed", error),
             count_refusal=lambda tenant, limit: metrics.quota_refused.labels(tenant, limit).inc(),
         )
@@ -58,7 +58,7 @@ class SharedState:
             self.sharing = CacheSharing(
                 cache,
                 self._entries,
-                wall=time.time,
+                wall=runtime.wall,
                 new_name=lambda: secrets.token_hex(8),
                 count=lambda event: metrics.cache_sharing.labels(event).inc(),
                 is_mirror=config.store_address.kind == "embedded",
@@ -100,8 +100,12 @@ class SharedState:
     def _open(self, timeout_s: float, *, is_side: bool, address: StoreAddress | None = None) -> GuardedStore:
         address = address or self._config.store_address
         watch = StoreWatch(self._metrics, self._log, address.shown, is_side=is_side)
-        raw = open_store(address, timeout_s=timeout_s, clock=time.monotonic, wall=time.time, on_damage=watch.damaged)
-        return GuardedStore(raw, timeout_s=timeout_s, clock=time.monotonic, observer=watch)
+        clock, wall = self._runtime.clock, self._runtime.wall
+        if self._runtime.open_store is not None:
+            raw = self._runtime.open_store()
+        else:
+            raw = open_store(address, timeout_s=timeout_s, clock=clock, wall=wall, on_damage=watch.damaged)
+        return GuardedStore(raw, timeout_s=timeout_s, clock=clock, observer=watch)
 
 
 async def _try_reach(store: GuardedStore) -> None:
