@@ -116,6 +116,18 @@ class FaultRun:
     async def _load(self) -> PolicyRevision:
         return self._gateway.control.file.load()
 
+    def close(self) -> None:
+        """Give up what the gateway holds in this process."""
+        self._loop.run_until_complete(self._end())
+        self._loop.close()
+
+    async def _end(self) -> None:
+        await self._gateway.server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
     def run(self, seed: int, num_requests: int) -> Verdict:
         """Run one seed."""
         self._rng.seed(seed)

@@ -93,9 +93,9 @@ def main(argv: Sequence[str]) -> None:
 
     first, end, step, num_requests = map(int, argv)
     with tempfile.TemporaryDirectory(prefix="pstk") as folder:
-        warm = FaultRun(Path(tempfile.mkdtemp(dir=folder)))
-        for seed in range(_WARM_UP_SEEDS):  # code that ran before is faster in every child
-            warm.run(seed, 12)
+        with contextlib.closing(FaultRun(Path(tempfile.mkdtemp(dir=folder)))) as warm:
+            for seed in range(_WARM_UP_SEEDS):  # code that ran before is faster in every child
+                warm.run(seed, 12)
         run = FaultRun(Path(tempfile.mkdtemp(dir=folder)))
         gc.collect()
         gc.freeze()

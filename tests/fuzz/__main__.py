@@ -15,7 +15,6 @@ import tempfile
 import time
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 
 from tests.fuzz.mutation import MAX_BYTES, mutants
 from tests.fuzz.targets import CORPORA, TARGETS, TOKENS, corpus_of, run_target

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from gateway.chat.operation import CHAT
 from gateway.chat.request import ChatRequestParser
 from gateway.completion.answers import end_of_answer
-from gateway.chat.operation import CHAT
 from gateway.completion.stream_outcome import StreamOutcome
 from gateway.dialects.messages.request import MessagesParser
 from gateway.errors import GatewayError
