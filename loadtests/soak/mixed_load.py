@@ -24,6 +24,7 @@ _ADMIN_PATHS: Final = (
     *("/metrics", "/readyz", "/admin/api/requests", "/admin/api/cache", "/admin/api/diagnosis", "/admin/api/tenants"),
     *("/admin/api/policy", "/admin/", "/openapi.json"),
 )
+_FOR_ADMIN: Final = (("host", "localhost"), ("connection", "close"))
 _GARBAGE: Final = (
     b"GET / HTTP/1.1\r\nhost: a\r\ncontent-length: +5\r\n\r\nabcde",
     b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ntransfer-encoding: xchunked\r\n\r\n",
@@ -161,7 +162,7 @@ class MixedLoad:
     async def _read_admin(self) -> None:
         connection = await LoadConnection.open(self._gateway.admin, keep_body=True)
         path = self._rng.choice(_ADMIN_PATHS)
-        await self._exchange(connection, request_bytes("GET", path, headers=(("connection", "close"),)), "read")
+        await self._exchange(connection, request_bytes("GET", path, headers=_FOR_ADMIN), "read")
         connection.close()
 
 

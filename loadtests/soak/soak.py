@@ -173,7 +173,9 @@ class _Soak:
             failed = "left behind: " + ", ".join(f"{value:g} {name}" for name, value in left.items())
         elif load.problems:
             failed = f"{len(load.problems)} wrong responses, first {load.problems[0]}"
-        elif loaded_s >= _TRUSTED_S and any(trend.low > options.max_slope for trend in slopes):
+        elif loaded_s >= _TRUSTED_S and any(
+            trend.low is not None and trend.low > options.max_slope for trend in slopes
+        ):
             failed = f"memory grows by more than {options.max_slope:g} MiB an hour"
         return Card(
             bench="soak",

@@ -16,31 +16,34 @@ import time
 import traceback
 from collections.abc import Sequence
 
+from tests.fuzz.corpus import CORPORA, TARGET_NAMES, corpus_of
 from tests.fuzz.mutation import MAX_BYTES, mutants
-from tests.fuzz.targets import CORPORA, TARGETS, TOKENS, corpus_of, run_target
 
 
 def main(argv: Sequence[str]) -> int:
     """Fuzz. Returns 1 when something was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=120.0, help="of all targets together (default %(default)s)")
-    parser.add_argument("--target", action="append", choices=tuple(TARGETS), help="only this one (repeatable)")
+    parser.add_argument("--target", action="append", choices=TARGET_NAMES, help="only this one (repeatable)")
     parser.add_argument("--seed", default="", help="of the mutations (default: another one each time)")
-    parser.add_argument("--guided", metavar="TARGET", choices=tuple(TARGETS), help=argparse.SUPPRESS)
+    parser.add_argument("--guided", metavar="TARGET", choices=TARGET_NAMES, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.guided is not None:
         _run_atheris(options.guided, options.seconds)
         return 0
-    names = options.target or list(TARGETS)
+    names = options.target or TARGET_NAMES
     seed = options.seed or str(random.randrange(10**6))
     is_guided = importlib.util.find_spec("atheris") is not None
     print(f"{'atheris' if is_guided else 'mutation'}, seed {seed}", flush=True)
     fuzz = _guided if is_guided else _mutated
-    return int(any([not fuzz(name, options.seconds / len(names), seed) for name in names]))
+    found = [name for name in names if not fuzz(name, options.seconds / len(names), seed)]
+    return int(bool(found))
 
 
 def _mutated(name: str, seconds: float, seed: str) -> bool:
     """Whether nothing was found."""
+    from tests.fuzz.targets import TOKENS, run_target
+
     stop_at, count = time.monotonic() + seconds, 0
     for data in mutants(list(corpus_of(name).values()), f"{name}:{seed}", TOKENS.get(name, ())):
         if time.monotonic() >= stop_at:
@@ -71,11 +74,13 @@ def _guided(name: str, seconds: float, seed: str) -> bool:
 
 
 def _run_atheris(name: str, seconds: float) -> None:
-    """Fuzz one target by the coverage of our own packages; ends the process."""
-    import atheris  # type: ignore[import-not-found] # only where it is installed
+    """Fuzz one target by the coverage of our own packages, which are imported only here; ends the process."""
+    import atheris
 
     with atheris.instrument_imports(include=["gateway", "routing_policies", "engine"]):
         from tests.fuzz.targets import run_target as run
+
+        run(name, b"")
     fresh = tempfile.mkdtemp(prefix="fuzz")
     flags = [f"-max_total_time={max(1, round(seconds))}", f"-max_len={MAX_BYTES}", "-timeout=20", "-rss_limit_mb=3000"]
     found = f"-artifact_prefix={CORPORA / name}/found-"

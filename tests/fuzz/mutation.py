@@ -8,34 +8,12 @@ from typing import Final
 
 MAX_BYTES: Final = 16 * 1024
 _ODD_BYTES: Final = (
-    b"\x00",
-    b"\xff",
-    b"\r",
-    b"\n",
-    b"\r\n",
-    b" ",
-    b"\t",
-    b'"',
-    b"\\",
-    b"{",
-    b"}",
-    b"[",
-    b"]",
-    b":",
-    b",",
+    *(b"\x00", b"\xff", b"\r", b"\n", b"\r\n", b" ", b"\t"),
+    *(b'"', b"\\", b"{", b"}", b"[", b"]", b":", b","),
 )
 _ODD_NUMBERS: Final = (
-    b"0",
-    b"-1",
-    b"1e999",
-    b"NaN",
-    b"9" * 30,
-    b"0x10",
-    b"+5",
-    b"1_0",
-    b"4294967296",
-    b"-0.0",
-    b"true",
+    *(b"0", b"-1", b"1e999", b"NaN", b"9" * 30, b"0x10"),
+    *(b"+5", b"1_0", b"4294967296", b"-0.0", b"true"),
 )
 _ODD_INTEGERS: Final = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFFFFFF, 0xFFFFFFFF, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
 
