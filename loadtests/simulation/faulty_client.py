@@ -24,7 +24,7 @@ _STATUS: Final = re.compile(rb"HTTP/1\.1 ([0-9]{3})")
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: *([0-9]+)", re.IGNORECASE)
 _TOKEN: Final = re.compile(rb"canary-[a-z]+-[0-9]+\.([0-9]+) ")
 _FINE: Final = frozenset({200, 400, 401, 404, 408, 429, 502, 503, 504})
-_PATIENCE_S: Final = 12.0
+_PATIENCE_S: Final = 8.0
 
 
 @dataclass(slots=True, eq=False)

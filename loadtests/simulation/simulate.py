@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, default=Path(), help="folder with the traces")
     parser.add_argument("--seconds", type=float, default=60.0, help="each part of a scenario (default %(default)s)")
     parser.add_argument("--seeds", type=int, help="of a scenario (default: 3, which give medians; of faults 2,000)")
-    parser.add_argument("--per-seed", type=int, default=12, help="requests of a seed of faults (default %(default)s)")
+    parser.add_argument("--per-seed", type=int, default=10, help="requests of a seed of faults (default %(default)s)")
     parser.add_argument("--jobs", type=int, help="processes for the seeds of faults (default: one for each core)")
     parser.add_argument("--against-real", action="store_true", help="offer the same to real processes as well")
     add_shape_arguments(parser)

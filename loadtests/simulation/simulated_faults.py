@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from loadtests.harness.card import Card
 from loadtests.harness.processes import Process, Workbench
@@ -29,6 +29,16 @@ _WARM_UP_SEEDS: Final = 10
 _HANG_S: Final = 60
 """Real seconds, and further ones for each 100 requests, after which a seed has not ended by itself."""
 _MAX_SHOWN: Final = 10
+_FEW_REQUESTS: Final = 100
+_GATEWAYS: Final = 8
+"""Gateways that a child has, one for each of so many seeds: most of what a fork costs is paid once for all."""
+
+
+class Runner(Protocol):
+    """One gateway for one seed."""
+
+    def run(self, seed: int, num_requests: int) -> Any:
+        """The verdict, a dataclass."""
 
 
 async def run_faults(options: argparse.Namespace) -> Card:
@@ -92,45 +102,56 @@ def main(argv: Sequence[str]) -> None:
     from loadtests.simulation.fault_run import FaultRun
 
     first, end, step, num_requests = map(int, argv)
+    seeds = range(first, end, step)
     with tempfile.TemporaryDirectory(prefix="pstk") as folder:
         with contextlib.closing(FaultRun(Path(tempfile.mkdtemp(dir=folder)))) as warm:
             for seed in range(_WARM_UP_SEEDS):  # code that ran before is faster in every child
                 warm.run(seed, 12)
-        run = FaultRun(Path(tempfile.mkdtemp(dir=folder)))
+        runs = [FaultRun(Path(tempfile.mkdtemp(dir=folder))) for _ in range(min(_GATEWAYS, len(seeds)))]
         gc.collect()
         gc.freeze()
         totals = {"num_seeds": 0, "num_requests": 0, "num_attempts": 0, "num_bytes": 0}
-        for seed in range(first, end, step):
-            verdict = _in_child(run, seed, num_requests)
-            totals["num_seeds"] += 1
-            for name in ("num_requests", "num_attempts", "num_bytes"):
-                totals[name] += verdict.get(name, 0)
-            if verdict["problems"]:
-                print(json.dumps(verdict), flush=True)
+        for at in range(0, len(seeds), len(runs)):
+            for verdict in verdicts_of(runs, seeds[at : at + len(runs)], num_requests):
+                totals["num_seeds"] += 1
+                for name in ("num_requests", "num_attempts", "num_bytes"):
+                    totals[name] += verdict.get(name, 0)
+                if verdict["problems"]:
+                    print(json.dumps(verdict), flush=True)
         print(json.dumps(totals), flush=True)
 
 
-def _in_child(run: Any, seed: int, num_requests: int) -> dict[str, Any]:
-    """The verdict on a seed, from a process that begins as this one is."""
+def verdicts_of(runs: Sequence[Runner], seeds: Sequence[int], num_requests: int) -> list[dict[str, Any]]:
+    """The verdict on each seed, from a process that begins as this one is; each seed has a gateway of its own there."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
-        signal.alarm(_HANG_S + num_requests * _HANG_S // 100)
-        gc.set_threshold(50_000)
-        with contextlib.suppress(BrokenPipeError), os.fdopen(writing, "wb") as pipe:
-            try:
-                verdict = asdict(run.run(seed, num_requests))
-            except BaseException as error:  # whatever it is, it is this seed's
-                verdict = {"seed": seed, "problems": [f"{type(error).__name__}: {error}"]}
-            pipe.write(json.dumps(verdict).encode())
+        if num_requests <= _FEW_REQUESTS:
+            gc.disable()  # its memory goes with the process
+        with contextlib.suppress(BrokenPipeError), os.fdopen(writing, "wb", buffering=0) as pipe:
+            for run, seed in zip(runs, seeds, strict=False):
+                pipe.write(_verdict(run, seed, num_requests))
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        data = pipe.read()
+        found: list[dict[str, Any]] = [json.loads(line) for line in pipe]
     os.waitpid(child, 0)
-    found: dict[str, Any] = json.loads(data) if data else {"seed": seed, "problems": ["it did not end"]}
-    return found
+    if len(found) == len(seeds):
+        return found
+    found.append({"seed": seeds[len(found)], "problems": ["it did not end"]})
+    rest = seeds[len(found) :]
+    return found + (verdicts_of(runs, rest, num_requests) if rest else [])
+
+
+def _verdict(run: Runner, seed: int, num_requests: int) -> bytes:
+    """One line; a run that hangs ends the process."""
+    signal.alarm(_HANG_S + num_requests * _HANG_S // 100)
+    try:
+        verdict = asdict(run.run(seed, num_requests))
+    except BaseException as error:  # whatever it is, it is this seed's
+        verdict = {"seed": seed, "problems": [f"{type(error).__name__}: {error}"]}
+    return json.dumps(verdict).encode() + b"\n"
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from gateway.limits.permit import Permit
 from gateway.upstreams.http1.connection import Connection
 from loadtests.simulation.fault_run import FaultRun, Verdict
 from loadtests.simulation.faulty_client import Asked
-from loadtests.simulation.simulated_faults import _in_child
+from loadtests.simulation.simulated_faults import verdicts_of
 
 NUM_REQUESTS = 12
 
@@ -24,7 +25,7 @@ def asked(data: bytes, *, is_stream: bool = False) -> Asked:
 
 def verdicts(folder: Path, seeds: range) -> list[dict[str, Any]]:
     with closing(FaultRun(folder)) as run:
-        return [_in_child(run, seed, NUM_REQUESTS) for seed in seeds]
+        return [verdicts_of([run], [seed], NUM_REQUESTS)[0] for seed in seeds]
 
 
 def test_a_seed_repeats_itself_in_another_process(tmp_path: Path) -> None:
@@ -79,5 +80,25 @@ def test_an_internal_error_is_a_problem_and_a_refusal_is_none() -> None:
     assert not list(asked(b"HTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n").problems())
 
 
-def test_a_verdict_begins_empty() -> None:
-    assert Verdict(7).problems == []
+class Dying:
+    """A run that takes its process with it at one seed."""
+
+    def run(self, seed: int, num_requests: int) -> Verdict:
+        if seed == 2:
+            os._exit(1)
+        return Verdict(seed, num_requests=num_requests)
+
+
+def test_a_seed_that_ends_its_process_is_named_and_the_others_run() -> None:
+    found = verdicts_of([Dying(), Dying(), Dying()], [1, 2, 3], 5)
+    assert [(one["seed"], bool(one["problems"])) for one in found] == [(1, False), (2, True), (3, False)]
+    assert [one.get("num_requests") for one in found] == [5, None, 5]
+
+
+def test_a_seed_has_the_same_verdict_alone_and_among_others(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "abc"]
+    for folder in folders:
+        folder.mkdir()
+    with ExitStack() as stack:
+        runs = [stack.enter_context(closing(FaultRun(folder))) for folder in folders]
+        assert verdicts_of(runs, [1, 2, 3], NUM_REQUESTS)[2] == verdicts_of(runs[:1], [3], NUM_REQUESTS)[0]
