@@ -1,7 +1,7 @@
-"""One seed of the fault simulation: the gateway among clients, upstreams and a store that all fail by chance.
+"""One seed of the fault simulation: the gateway among clients, upstreams and a store that all fail at random.
 
 Everything from the clients' bytes to the upstreams' is the code that serves; sockets, clock and store are simulated.
-Chance decides what is lost, late, out of order or called off. Afterwards nothing may be held, and nobody may have
+A seeded random source decides what is lost, late, out of order or called off. Afterwards nothing may be held, and nobody may have
 received a byte that is not theirs.
 """
 
@@ -22,7 +22,7 @@ from gateway.app.runtime import Surroundings
 from gateway.config.sources import config_of
 from gateway.deployments.live import LiveDeployment
 from gateway.policies.policy_file import PolicyRevision
-from loadtests.simulation.faulty_client import Asked, FaultyClient, draw_request
+from loadtests.simulation.faulty_client import FaultyClient, SentRequest, draw_request
 from loadtests.simulation.faulty_store import FaultyStore
 from loadtests.simulation.faulty_upstream import FaultyUpstream
 from loadtests.simulation.virtual_network import NetworkedLoop, VirtualNetwork, VirtualTransport, Weather
@@ -164,7 +164,7 @@ class _Course:
         self._parts = parts
         self._rng = parts.rng
         self._num_requests = num_requests
-        self._asked: list[tuple[Asked, VirtualTransport]] = []
+        self._sent: list[tuple[SentRequest, VirtualTransport]] = []
         """Requests, and the gateway's end of each one's connection."""
         self._numbers = dict.fromkeys(TENANTS, 0)
         self._lives: set[LiveDeployment] = set()
@@ -226,13 +226,13 @@ class _Course:
         client = FaultyClient()
         _, far = network.join(client, self._parts.loop.served[self._parts.socket]())
         for _ in range(self._rng.randint(1, 3)):
-            if not client.is_open or client.transport.is_closing() or len(self._asked) >= self._num_requests:
+            if not client.is_open or client.transport.is_closing() or len(self._sent) >= self._num_requests:
                 break
-            asked = draw_request(self._rng, tenant, self._numbers[tenant])
+            sent = draw_request(self._rng, tenant, self._numbers[tenant])
             self._numbers[tenant] += 1
-            self._asked.append((asked, far))
+            self._sent.append((sent, far))
             self._check_queue()
-            await client.ask(asked, _key(tenant))
+            await client.send(sent, _key(tenant))
             await asyncio.sleep(self._rng.choice((0.0, 0.0, 0.01)))
         client.transport.close()
 
@@ -249,12 +249,12 @@ class _Course:
 
     def _check(self, num_tasks: int) -> None:
         verdict, digest = self._verdict, hashlib.sha256()
-        for asked, _ in self._asked:
-            verdict.problems += asked.problems()
-            verdict.num_bytes += len(asked.data)
-            digest.update(asked.canary.encode() + b"%d" % len(asked.data))
+        for sent, _ in self._sent:
+            verdict.problems += sent.problems()
+            verdict.num_bytes += len(sent.data)
+            digest.update(sent.canary.encode() + b"%d" % len(sent.data))
         verdict.digest = digest.hexdigest()[:16]
-        verdict.num_requests = len(self._asked)
+        verdict.num_requests = len(self._sent)
         verdict.num_attempts = sum(len(upstream.received) for upstream in self._parts.upstreams)
         if num_tasks:
             self._complain(f"{num_tasks} tasks are left")
@@ -287,13 +287,13 @@ class _Course:
         for quota in self._gateway._quotas:
             if quota.num_in_flight:
                 self._complain(f"{quota.num_in_flight} requests of a tenant's quota at the end")
-        open_ends = [far for _, far in self._asked if not far.is_lost and far.pieces_left is None]
+        open_ends = [far for _, far in self._sent if not far.is_lost and far.pieces_left is None]
         if open_ends:
             self._complain(f"{len(open_ends)} connections of clients at the end")
 
     def _check_retries(self) -> None:
         """Second attempts stay within their budgets."""
-        num = len(self._asked)
+        num = len(self._sent)
         closed = sum(one.fault == "close_behind" for one in self._received())
         hedges = _HEDGE_RATIO * num
         allowed = num + _RETRY_RESERVE + _RETRY_RATIO * num + hedges + closed + self._num_fresh_losses()
@@ -309,13 +309,13 @@ class _Course:
 
     def _check_releases(self) -> None:
         """No work for a client goes on behind its end, unless others wait for the same answer."""
-        alone = {asked.canary for asked, _ in self._asked}
+        alone = {sent.canary for sent, _ in self._sent}
         seen: set[str] = set()
-        for asked, _ in self._asked:
-            if asked.canary in seen:
-                alone.discard(asked.canary)
-            seen.add(asked.canary)
-        ends = {asked.canary: far.closed_at for asked, far in self._asked if asked.canary in alone}
+        for sent, _ in self._sent:
+            if sent.canary in seen:
+                alone.discard(sent.canary)
+            seen.add(sent.canary)
+        ends = {sent.canary: far.closed_at for sent, far in self._sent if sent.canary in alone}
         for one in self._received():
             gone_at, closed_at = ends.get(one.canary), one.transport.peer.closed_at
             if gone_at is None or one.is_over or one.began_at > gone_at + 1.0:

@@ -1,4 +1,4 @@
-"""A client that leaves, stalls and comes back at moments of chance, and the faults of what it received."""
+"""A client that leaves, stalls and comes back at random moments, and the faults of what it received."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PATIENCE_S: Final = 8.0
 
 
 @dataclass(slots=True, eq=False)
-class Asked:
+class SentRequest:
     """One request of a client, and what came of it."""
 
     tenant: str
@@ -116,13 +116,13 @@ def _without_framing(data: bytes) -> bytes:
     return body
 
 
-def draw_request(rng: random.Random, tenant: str, number: int) -> Asked:
+def draw_request(rng: random.Random, tenant: str, number: int) -> SentRequest:
     """A request of a tenant; now and then one of its earlier prompts again, which the cache may answer."""
     prompt = rng.randrange(number) if number and rng.random() < 0.3 else number
-    return Asked(
+    return SentRequest(
         tenant=tenant,
         canary=f"canary-{tenant}-{prompt}",
-        surface=rng.choices(("chat", "messages", "responses"), (80, 10, 10))[0],  # type: ignore[arg-type]
+        surface=rng.choices(("chat", "messages", "responses"), (80, 10, 10))[0],
         is_stream=rng.random() < 0.6,
         ending=rng.choices(list(_ENDINGS), list(_ENDINGS.values()))[0],
         leaves_after_s=rng.choice((0.0, 0.001, 0.02, 0.4, 3.0)) * rng.random() * 2,
@@ -134,7 +134,7 @@ class FaultyClient(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
-        self._asked: Asked | None = None
+        self._sent: SentRequest | None = None
         self.is_open = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -142,9 +142,9 @@ class FaultyClient(asyncio.Protocol):
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
-        if self._asked is not None:
-            self._asked.data += data
-            if self._asked.is_whole:
+        if self._sent is not None:
+            self._sent.data += data
+            if self._sent.is_whole:
                 self._end()
 
     def eof_received(self) -> bool:
@@ -152,35 +152,35 @@ class FaultyClient(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
-        if self._asked is not None:
-            self._asked.was_reset = exc is not None
+        if self._sent is not None:
+            self._sent.was_reset = exc is not None
             self._end()
 
-    async def ask(self, asked: Asked, key: str) -> None:
+    async def send(self, sent: SentRequest, key: str) -> None:
         """Send a request; return when its answer is over or its client has had enough."""
-        self._asked = asked
+        self._sent = sent
         self._changed.clear()
-        self.transport.write(asked.encoded(key))
+        self.transport.write(sent.encoded(key))
         limit_s = _PATIENCE_S
-        if asked.ending in ("leaves", "resets"):
-            limit_s = asked.leaves_after_s
-        elif asked.ending == "stalls":
+        if sent.ending in ("leaves", "resets"):
+            limit_s = sent.leaves_after_s
+        elif sent.ending == "stalls":
             self.transport.pause_reading()
-            asyncio.get_running_loop().call_later(asked.leaves_after_s * 10, self.transport.resume_reading)
+            asyncio.get_running_loop().call_later(sent.leaves_after_s * 10, self.transport.resume_reading)
         try:
             async with asyncio.timeout(limit_s):
                 await self._changed.wait()
         except TimeoutError:
-            self._leave(asked)
-        self._asked = None
+            self._leave(sent)
+        self._sent = None
 
-    def _leave(self, asked: Asked) -> None:
-        if asked.ending == "resets":
+    def _leave(self, sent: SentRequest) -> None:
+        if sent.ending == "resets":
             self.transport.abort()
         else:
             self.transport.close()
 
     def _end(self) -> None:
-        assert self._asked is not None
-        self._asked.is_over = True
+        assert self._sent is not None
+        self._sent.is_over = True
         self._changed.set()

@@ -36,12 +36,12 @@ class FaultyStore(ForwardingStore):
         """There is nothing to close."""
 
     async def _exchange(self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None = None) -> Exchanged:
-        chance = self._rng.random()
-        if chance < _REFUSED_RATIO:
+        drawn = self._rng.random()
+        if drawn < _REFUSED_RATIO:
             raise StoreUnavailable(StoreLoss.DOWN, "refused", was_sent=False)
         await asyncio.sleep(self._rng.choice(_DELAYS_S))
         answer = self._apply(space, holder, draws, hold)
-        if chance < _REFUSED_RATIO + _LOST_RATIO:
+        if drawn < _REFUSED_RATIO + _LOST_RATIO:
             await asyncio.sleep(3600.0)  # done, and nobody will ever know
         await asyncio.sleep(self._rng.choice(_DELAYS_S))
         return answer

@@ -1,4 +1,4 @@
-"""An upstream that fails in every way the wire allows, chosen by chance, and the record of all that it was sent."""
+"""An upstream that fails in every way the wire allows, chosen at random, and the record of all that it was sent."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Connections in memory on a virtual loop: bytes come late, in pieces or never, and either end may vanish.
 
-A connection keeps the order of its bytes, as TCP does. Different connections overtake each other as chance has it, and
+A connection keeps the order of its bytes, as TCP does. Different connections overtake each other at random, and
 so do the end of a connection and the bytes of the opposite direction.
 """
 
@@ -42,7 +42,7 @@ class Weather:
 
 
 class VirtualNetwork:
-    """Listeners by port, and the chance that decides about every piece."""
+    """Listeners by port, and the random source that decides about every piece."""
 
     def __init__(self, rng: random.Random, weather: Weather) -> None:
         self.rng = rng
@@ -61,10 +61,10 @@ class VirtualNetwork:
     async def connect(self, make: Maker, port: int) -> tuple[VirtualTransport, asyncio.BaseProtocol]:
         """A connection to a listener. Raises ConnectionRefusedError; waits for ever in a black hole."""
         await asyncio.sleep(self.delay_s())
-        weather, chance = self.weather, self.rng.random()
-        if port not in self.listeners or chance < weather.refused_ratio:
+        weather, drawn = self.weather, self.rng.random()
+        if port not in self.listeners or drawn < weather.refused_ratio:
             raise ConnectionRefusedError("refused")
-        if chance < weather.refused_ratio + weather.hole_ratio:
+        if drawn < weather.refused_ratio + weather.hole_ratio:
             self.num_lost += 1
             await asyncio.sleep(3600.0)
         near, far = self.join(make(), self.listeners[port]())

@@ -65,13 +65,13 @@ class MixedLoad:
     async def _client(self) -> None:
         connection: LoadConnection | None = None
         while not self._is_over.is_set():
-            chance = self._rng.random()
+            drawn = self._rng.random()
             try:
-                if chance < 0.08:
+                if drawn < 0.08:
                     await self._send_garbage()
-                elif chance < 0.14:
+                elif drawn < 0.14:
                     await self._read_admin()
-                elif chance < 0.26:
+                elif drawn < 0.26:
                     await self._leave()
                 else:
                     connection = await self._talk(connection)

@@ -1,4 +1,4 @@
-"""A fuzzer for where no coverage is had: inputs of the corpus, changed by chance in the usual ways, from one seed."""
+"""A fuzzer for where no coverage is had: inputs of the corpus, changed at random in the usual ways, from one seed."""
 
 from __future__ import annotations
 

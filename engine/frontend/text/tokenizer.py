@@ -52,7 +52,9 @@ class Tokenizer:
             inner = _without_first_prefix({**spec, "added_tokens": []})
             self._plain_inner = tokenizers.Tokenizer.from_str(json.dumps(inner))
             for each in (self._full, self._plain, self._plain_inner):
-                each.encode(_ODD_TEXT)  # a vocabulary without a token for unknown characters fails here, not in requests
+                each.encode(
+                    _ODD_TEXT
+                )  # a vocabulary without a token for unknown characters fails here, not in requests
         except Exception as error:  # the library raises plain Exception
             raise EngineConfigError(f"tokenizer.json: {error}") from error
         added = spec.get("added_tokens") or []

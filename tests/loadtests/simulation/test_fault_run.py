@@ -13,14 +13,14 @@ import pytest
 from gateway.limits.permit import Permit
 from gateway.upstreams.http1.connection import Connection
 from loadtests.simulation.fault_run import FaultRun, Verdict
-from loadtests.simulation.faulty_client import Asked
+from loadtests.simulation.faulty_client import SentRequest
 from loadtests.simulation.simulated_faults import verdicts_of
 
 NUM_REQUESTS = 12
 
 
-def asked(data: bytes, *, is_stream: bool = False) -> Asked:
-    return Asked("ant", "canary-ant-0", "chat", is_stream, "waits", 0.0, data=bytearray(data))
+def sent(data: bytes, *, is_stream: bool = False) -> SentRequest:
+    return SentRequest("ant", "canary-ant-0", "chat", is_stream, "waits", 0.0, data=bytearray(data))
 
 
 def verdicts(folder: Path, seeds: range) -> list[dict[str, Any]]:
@@ -72,12 +72,12 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b"
     ],
 )
 def test_what_no_client_may_see_is_seen(data: bytes, problem: str) -> None:
-    assert any(problem in text for text in asked(HEAD % (len(data), data)).problems())
+    assert any(problem in text for text in sent(HEAD % (len(data), data)).problems())
 
 
 def test_an_internal_error_is_a_problem_and_a_refusal_is_none() -> None:
-    assert list(asked(b"HTTP/1.1 500 X\r\ncontent-length: 0\r\n\r\n").problems())
-    assert not list(asked(b"HTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n").problems())
+    assert list(sent(b"HTTP/1.1 500 X\r\ncontent-length: 0\r\n\r\n").problems())
+    assert not list(sent(b"HTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n").problems())
 
 
 class Dying:

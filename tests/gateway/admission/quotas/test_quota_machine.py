@@ -41,6 +41,9 @@ class HeldStore(ForwardingStore):
         self.calls.append((answer, arguments))
         return await answer
 
+    async def aclose(self) -> None:
+        """There is nothing to close."""
+
     def let(self, number: int, ending: str) -> None:
         """End one call: `done`, `refused` (nothing was done), or `lost` (done, and the answer never came)."""
         answer, arguments = self.calls.pop(number)
