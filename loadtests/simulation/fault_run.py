@@ -1,8 +1,8 @@
 """One seed of the fault simulation: the gateway among clients, upstreams and a store that all fail at random.
 
 Everything from the clients' bytes to the upstreams' is the code that serves; sockets, clock and store are simulated.
-A seeded random source decides what is lost, late, out of order or called off. Afterwards nothing may be held, and nobody may have
-received a byte that is not theirs.
+A seeded random source decides what is lost, late, out of order or cancelled. Afterwards nothing may be held, and nobody
+may have received a byte that is not theirs.
 """
 
 from __future__ import annotations

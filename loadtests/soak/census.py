@@ -16,6 +16,7 @@ from loadtests.clients.engine_probe import read_load
 from loadtests.clients.http_client import clock
 from loadtests.harness.measures import slope
 from loadtests.harness.processes import Process
+from loadtests.harness.redis_server import AppendOnlyRedis
 from loadtests.harness.stack import Server, metric
 
 _MEBIBYTE: Final = 1024 * 1024
@@ -150,14 +151,17 @@ class Footing:
         }
 
 
-async def footing(gateway: Server, engine: Server, seconds: float) -> Footing:
-    """The least of each that was seen within so much time without load."""
+async def footing(gateway: Server, engine: Server, redis: AppendOnlyRedis, seconds: float) -> Footing:
+    """The least of each that was seen within so much time without load.
+
+    Connections to Redis are left out of the gateway's files: their pools have a fixed size, and fill after an outage.
+    """
     found: list[Footing] = []
     until = clock() + seconds
     while clock() < until:
         found.append(
             Footing(
-                gateway_fds=tree_fds(gateway.process.pid),
+                gateway_fds=tree_fds(gateway.process.pid) - await redis.num_clients(),
                 engine_fds=tree_fds(engine.process.pid),
                 tasks=int(await metric(gateway.admin, "penstock_tasks")),
                 threads=tree_threads(gateway.process.pid) + tree_threads(engine.process.pid),

@@ -28,7 +28,11 @@ _WARM_UP_S: Final = 10.0
 _SETTLE_S: Final = 30.0
 _IDLE_S: Final = 6.0
 """Longer than idle connections to upstreams are kept, and than a probe's interval."""
+_CACHE_MB: Final = 16
+"""Small, so that the response cache is full long before the second half."""
 _READY_S: Final = 60.0
+_MAX_REDIS_CONNECTIONS: Final = 96
+"""Sizes of the gateway's pools of connections to Redis together."""
 _MEBIBYTE: Final = 1024 * 1024
 _TRUSTED_S: Final = 1800.0
 """Shorter runs are too short for a slope to fail on: caches are still filling."""
@@ -78,7 +82,8 @@ class _Soak:
         self._engine = await start_engine(self._bench, self._options.model.resolve(), *flags)
         scripted = str(self._bench.folder / "scripted.sock")
         policy = _policy(self._engine.address.url, f"unix:{scripted}")
-        settings = {"store.address": self._redis.url, "cache.shared": True, "policy.poll_s": 0.25}
+        settings: dict[str, object] = {"store.address": self._redis.url, "cache.shared": True, "policy.poll_s": 0.25}
+        settings["cache.max_mb"] = _CACHE_MB
         upstream = await self._start_upstream()
         self._gateway = await start_gateway_with(self._bench, policy, settings=settings)
         await upstream.stop()
@@ -97,9 +102,12 @@ class _Soak:
         for task in sampling:
             task.cancel()
         after = await self._settled(disturbances)
+        num_redis = await self._redis.num_clients()
         left = {name: value for name, value in self._left.items() if value} | {
             f"{name}_added": value for name, value in before.added(after).items() if value
         }
+        if num_redis > _MAX_REDIS_CONNECTIONS:
+            left["redis_connections"] = num_redis
         if num_zombies():
             left["zombies"] = num_zombies()
         return self._card(records, disturbances, left, loaded_s)
@@ -147,7 +155,7 @@ class _Soak:
                 break
             await asyncio.sleep(0.2)
         await asyncio.sleep(_IDLE_S)
-        return await footing(self._gateway, self._engine, _IDLE_S)
+        return await footing(self._gateway, self._engine, self._redis, _IDLE_S)
 
     def _card(
         self, records: list[MemoryRecord], disturbances: Disturbances, left: dict[str, float], loaded_s: float
