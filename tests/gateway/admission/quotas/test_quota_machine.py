@@ -107,6 +107,9 @@ class QuotaMachine(RuleBasedStateMachine):
             elif not task.cancelled():
                 assert isinstance(task.exception(), GatewayError)
 
+    async def try_reserve(self, quota: TenantQuota, tokens: int) -> Reservation | None:
+        return quota.try_reserve(tokens, 0, self.loop.time())
+
     def take(self, number: int, tokens: int, reservation: Reservation) -> None:
         self.open.append((number, tokens, reservation))
         self.used.append((self.loop.time(), tokens))
@@ -114,7 +117,7 @@ class QuotaMachine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 1), tokens=st.integers(1, 150))
     def come(self, number: int, tokens: int) -> None:
         quota = self.quotas[number]
-        reservation = quota.try_reserve(tokens, 0, self.loop.time())
+        reservation = self.loop.run_until_complete(self.try_reserve(quota, tokens))
         if reservation is not None:
             self.take(number, tokens, reservation)
         else:
