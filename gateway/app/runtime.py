@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from gateway.machine.process import MachineProcess
 from gateway.routing.snapshot import Connect
 from gateway.store.base import Store
+from gateway.store.shared_clock import SharedClock
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.timeline import Clock, RequestIds
@@ -29,6 +31,8 @@ class Surroundings:
     """Constructor of each deployment's client; None: one that sends."""
     open_store: Callable[[], Store] | None = None
     """Constructor of the stores; None: those that the settings name."""
+    member: MachineProcess | None = None
+    """This process among those of one gateway; None where it is the only one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +46,8 @@ class Runtime:
     ids: RequestIds
     rng: random.Random
     clock: Clock
-    wall: Callable[[], float]
+    wall: SharedClock
+    """Seconds since 1970, by the store's clock."""
     workers: Workers
     """Threads for work that takes too long for the event loop."""
     open_store: Callable[[], Store] | None = None
