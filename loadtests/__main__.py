@@ -120,6 +120,9 @@ BENCHES: Final[Mapping[str, Entry]] = {
         "engine.capacity", "the rate `penstock capacity` gives one replica beside the rate that a real engine keeps"
     ),
     "memory": Entry("gateway.memory", "growth of the gateway's memory over many requests"),
+    "soak": Entry(
+        "soak.soak", "every kind of client and of trouble for as long as wanted: whether anything is left behind"
+    ),
 }
 
 

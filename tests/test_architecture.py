@@ -61,6 +61,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "loadtests.cache.crafted_suffix": frozenset({"gateway"}),
     "loadtests.cache.other_context": frozenset({"gateway"}),
     "loadtests.cache.made_questions": frozenset({"gateway"}),
+    "loadtests.simulation.fault_run": frozenset({"gateway"}),
+    "loadtests.simulation.faulty_store": frozenset({"gateway"}),
     "loadtests.simulation.simulation": frozenset({"gateway"}),
     "loadtests.gateway.slow_encoder": frozenset({"gateway"}),
     # Thousands of selections, of which no answer is wanted.

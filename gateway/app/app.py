@@ -188,8 +188,9 @@ class Gateway:
             ids=RequestIds(around.rng),
             rng=around.rng,
             clock=around.clock,
-            wall=SharedClock(),
+            wall=SharedClock(around.wall),
             workers=self._workers,
+            open_store=around.open_store,
         )
 
     def _make_builder(self, around: Surroundings, ejection: EjectionRules, predictors: Predictors) -> SnapshotBuilder:
@@ -501,6 +502,8 @@ class Gateway:
         self._answers.read_state()
         if self._lag is not None:
             self.metrics.loop_lag.labels().set(self._lag.take_worst_s())
+        self.metrics.tasks.labels().set(len(asyncio.all_tasks()))
+        self.metrics.body_bytes.labels().set(self.bodies.used_bytes)
         num_dropped = self.log.num_dropped
         self.metrics.log_dropped.labels().inc(float(num_dropped - self._num_drops_counted))
         self._num_drops_counted = num_dropped

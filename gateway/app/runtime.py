@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gateway.machine.process import MachineProcess
 from gateway.routing.snapshot import Connect
+from gateway.store.base import Store
 from gateway.store.shared_clock import SharedClock
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.metrics import GatewayMetrics
@@ -22,11 +23,14 @@ class Surroundings:
     """Clock, random source, variables and connections of a process; a simulation brings its own."""
 
     clock: Clock = time.monotonic
+    wall: Callable[[], float] = time.time
     rng: random.Random = field(default_factory=random.Random)
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     """Variables with the upstream keys that the policy names."""
     connect: Connect | None = None
     """Constructor of each deployment's client; None: one that sends."""
+    open_store: Callable[[], Store] | None = None
+    """Constructor of the stores; None: those that the settings name."""
     member: MachineProcess | None = None
     """This process among those of one gateway; None where it is the only one."""
 
@@ -46,6 +50,8 @@ class Runtime:
     """Seconds since 1970, by the store's clock."""
     workers: Workers
     """Threads for work that takes too long for the event loop."""
+    open_store: Callable[[], Store] | None = None
+    """Constructor of the stores; None: those that the settings name."""
 
     def note_failed_task(self, name: str, error: BaseException) -> None:
         """Log what failed in the background."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -42,6 +41,7 @@ class SharedState:
         self._config = config
         self._metrics = metrics
         self._log = log
+        self._runtime = runtime
         self._wall = runtime.wall
         self.limits = self._open(config.store.timeout_s, is_side=False)
         self.control = self._open(_CONTROL_TIMEOUT_S, is_side=True)
@@ -49,7 +49,7 @@ class SharedState:
         self.quotas = Quotas(
             self.limits,
             holder=runtime.holder,
-            clock=time.monotonic,
+            clock=runtime.clock,
             wall=runtime.wall,
             report=lambda error: log.failure("quota_failed", error),
             count_refusal=lambda tenant, limit: metrics.quota_refused.labels(tenant, limit).inc(),
@@ -116,7 +116,11 @@ class SharedState:
     def _open(self, timeout_s: float, *, is_side: bool, address: StoreAddress | None = None) -> GuardedStore:
         address = address or self._config.store_address
         watch = StoreWatch(self._metrics, self._log, address.shown, is_side=is_side)
-        raw = open_store(
-            address, timeout_s=timeout_s, wall=self._wall, on_damage=watch.damaged, on_time=self._wall.note
-        )
-        return GuardedStore(StampedStore(raw), timeout_s=timeout_s, clock=time.monotonic, observer=watch)
+        clock = self._runtime.clock
+        if self._runtime.open_store is not None:
+            raw = self._runtime.open_store()
+        else:
+            raw = open_store(
+                address, timeout_s=timeout_s, wall=self._wall, on_damage=watch.damaged, on_time=self._wall.note
+            )
+        return GuardedStore(StampedStore(raw), timeout_s=timeout_s, clock=clock, observer=watch)

@@ -388,8 +388,7 @@ class AttemptRunner:
         if head.error is not None:
             self._take_error(work, attempt, head.error, is_leading=is_leading)
             return
-        attempt.attempt_watch.failed(self._clock(), FailureKind.BROKEN)
-        raise RetryElsewhere(no_answer(attempt.live.id, work.request.operation))
+        raise self._no_answer(work, attempt)
 
     def _take_error(
         self, work: ForwardRequest, attempt: UpstreamAttempt, stated: StatedError, *, is_leading: bool
@@ -435,8 +434,7 @@ class AttemptRunner:
         if end.error is not None:
             self._take_error(work, attempt, end.error, is_leading=is_leading)
         elif (work.request.stream and not work.is_assembled) or not end.is_complete:
-            attempt.attempt_watch.failed(self._clock(), FailureKind.BROKEN)
-            raise RetryElsewhere(no_answer(live.id, work.request.operation))
+            raise self._no_answer(work, attempt)
         else:
             attempt.body = body
             if attempt.passed[0][1] != _JSON:  # clients read nothing else, and some mind its case
@@ -444,6 +442,13 @@ class AttemptRunner:
             if work.request.operation.generates:
                 now = self._clock()
                 live.whole_answers.observe(now, now - attempt.sent_at)
+
+    def _no_answer(self, work: ForwardRequest, attempt: UpstreamAttempt) -> RetryElsewhere:
+        """Return the failure of a 200 that is no answer, and let nothing else come from its connection."""
+        assert attempt.response is not None, "an answer is open once its request was sent"
+        attempt.response.distrust()
+        attempt.attempt_watch.failed(self._clock(), FailureKind.BROKEN)
+        return RetryElsewhere(no_answer(attempt.live.id, work.request.operation))
 
     def _heed(self, attempt: UpstreamAttempt, response: UpstreamResponse) -> tuple[bytes, list[Header]]:
         """Read the content type, and the headers that the client sees of an answer that is passed on whole.

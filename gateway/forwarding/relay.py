@@ -24,6 +24,7 @@ from gateway.http.asgi import EdgeChannel, Header
 from gateway.request_context import RequestContext
 from gateway.telemetry.records.record import RequestPhase, Usage
 from gateway.timeline import Stage
+from gateway.upstreams.http1.errors import UpstreamError
 from gateway.upstreams.http1.response import UpstreamResponse
 
 MAX_PLAIN_BYTES: Final = 32 * 1024 * 1024
@@ -172,10 +173,14 @@ async def relay_stream(ctx: RequestContext, response: UpstreamResponse) -> None:
     schema_headers = [header for header in response.headers if header[0] == SCHEMA_IGNORED]
     await ctx.begin(response.status, [*_STREAM_HEADERS, *schema_headers, *ctx.answer_headers()])
     ctx.place = RequestPhase.DECODE
-    if ctx.channel is not None:
-        await relay.through(ctx.channel)
-    else:
-        await relay.through_asgi()
+    try:
+        if ctx.channel is not None:
+            await relay.through(ctx.channel)
+        else:
+            await relay.through_asgi()
+    except UpstreamError:
+        if not relay.has_done:  # behind the end mark only the framing's own end can be missing
+            raise
     end = relay.end()
     ctx.record.usage = end.usage
     if ctx.flight is not None:
@@ -201,11 +206,11 @@ def _without_done(events: bytes) -> bytes:
 class _StreamRelay:
     """The relay of one stream, piece by piece."""
 
-    __slots__ = ("_capture", "_events", "_has_done", "_outcome", "_response", "_resume", "_turn", "_whole")
+    __slots__ = ("_capture", "_events", "_outcome", "_response", "_resume", "_turn", "_whole", "has_done")
 
     def __init__(self, ctx: RequestContext, response: UpstreamResponse) -> None:
         self._outcome = StreamOutcome()
-        self._has_done = False
+        self.has_done = False
         """True if `[DONE]` was passed on."""
         self._turn = ctx
         self._capture = ctx.capture
@@ -252,7 +257,7 @@ class _StreamRelay:
             left = _without_done(left)
         if left and not left.endswith(EVENT_ENDS):
             left += b"\n\n"
-        if is_complete and not self._has_done:
+        if is_complete and not self.has_done:
             left += DONE_EVENT
         if self._turn.hides_odds:
             left = events_without_odds(left)
@@ -287,7 +292,7 @@ class _StreamRelay:
         if not end.has_done:
             return piece  # part of a text
         if end.is_complete:
-            self._has_done = True
+            self.has_done = True
             return piece
         return _without_done(piece)
 

@@ -58,6 +58,17 @@ class AppendOnlyRedis:
             self._process.kill()
             await self._process.wait()
 
+    async def num_clients(self) -> int:
+        """Connections that it has, the one that reads this left out."""
+        reader, writer = await asyncio.open_unix_connection(str(self._socket))
+        writer.write(b"INFO clients\r\n")
+        await reader.readline()
+        while not (line := await reader.readline()).startswith(b"connected_clients:"):
+            if not line:
+                raise OSError("redis-server gave no count of its clients")
+        writer.close()
+        return int(line.partition(b":")[2]) - 1
+
     async def _is_up(self) -> bool:
         try:
             reader, writer = await asyncio.open_unix_connection(str(self._socket))

@@ -24,6 +24,7 @@ from loadtests.harness.processes import Workbench, raise_fd_limit, split_cores
 from loadtests.harness.stack import start_gateway_with, start_model_engines
 from loadtests.overload.overload import overload_policy
 from loadtests.overload.workload import TRACES, Lengths, Offer, poisson_offers
+from loadtests.simulation.simulated_faults import run_faults
 from loadtests.simulation.simulated_overload import find_capacity, run_overload
 from loadtests.simulation.simulated_replay import run_replay
 from loadtests.simulation.simulated_troubles import SCENARIOS, run_scenario
@@ -42,11 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tpot-ms", type=float, default=30.0, help="per-token target (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of everything (default %(default)s)")
     parser.add_argument("--silent", action="store_true", help="engines that do not publish their load")
-    parser.add_argument("--scenario", choices=("overload", *SCENARIOS), help="for one engine, instead of a load")
+    parser.add_argument("--scenario", choices=("overload", "faults", *SCENARIOS), help="instead of a load")
     parser.add_argument("--replay", choices=tuple(TRACES), help="a recorded trace, instead of a load (with --data)")
     parser.add_argument("--data", type=Path, default=Path(), help="folder with the traces")
     parser.add_argument("--seconds", type=float, default=60.0, help="each part of a scenario (default %(default)s)")
-    parser.add_argument("--seeds", type=int, default=3, help="of a scenario, which gives medians (default %(default)s)")
+    parser.add_argument("--seeds", type=int, help="of a scenario (default: 3, which give medians; of faults 2,000)")
+    parser.add_argument("--per-seed", type=int, default=10, help="requests of a seed of faults (default %(default)s)")
+    parser.add_argument("--jobs", type=int, help="processes for the seeds of faults (default: one for each core)")
     parser.add_argument("--against-real", action="store_true", help="offer the same to real processes as well")
     add_shape_arguments(parser)
 
@@ -89,6 +92,8 @@ async def run(options: argparse.Namespace) -> Card:
     shape = shape_of(options)
     if options.replay is not None:
         return await asyncio.to_thread(run_replay, options, shape, slo)
+    if options.scenario == "faults":
+        return await run_faults(options)
     capacity = options.capacity or await asyncio.to_thread(
         find_capacity, shape, slo, options.seed, is_silent=options.silent
     )

@@ -78,7 +78,7 @@ def _offers(capacity_per_s: float, step_s: float, rng: random.Random, factors: S
 
 def run_overload(options: argparse.Namespace, shape: EngineShape, slo: Slo, capacity_per_s: float) -> Card:
     """Medians over several seeds, each of them with every step."""
-    step_s, seeds = options.seconds / len(STEPS), range(options.seed, options.seed + options.seeds)
+    step_s, seeds = options.seconds / len(STEPS), range(options.seed, options.seed + (options.seeds or 3))
     runs = [outcomes(shape, slo, capacity_per_s, step_s, seed, is_silent=options.silent) for seed in seeds]
     results: dict[str, Value] = {}
     for factor in _OVER:

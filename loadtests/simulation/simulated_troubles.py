@@ -59,7 +59,7 @@ def fares(trouble: Trouble, shape: EngineShape, slo: Slo, seed: int, *, is_silen
 
 def run_scenario(options: argparse.Namespace, shape: EngineShape, slo: Slo, capacity_per_s: float) -> Card:
     """Medians over several seeds; runs its own loops."""
-    name, seeds = options.scenario, range(options.seed, options.seed + options.seeds)
+    name, seeds = options.scenario, range(options.seed, options.seed + (options.seeds or 3))
     found = []
     for seed in seeds:
         trouble = trouble_of(name, shape, slo, capacity_per_s, options.seconds, seed)

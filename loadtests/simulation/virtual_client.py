@@ -54,6 +54,9 @@ class _Source:
             self._engine.remove(self.job)
             self.job = None
 
+    def distrust(self) -> None:
+        """Each simulated response has a connection of its own."""
+
 
 class _EnginePulse(Pulse):
     """What the pieces of every answer would have shown: the end of the engine's last step."""

@@ -13,6 +13,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.app.app import Gateway
+from gateway.app.runtime import Surroundings
 from gateway.config.sources import config_of
 from gateway.deployments.health.ejection import EjectionRules, StallRules
 from tests.gateway.scripted import Script, ScriptedUpstream, Wire, chunk, complete
@@ -118,6 +119,7 @@ async def faulty(
     permits: int = 64,
     listen: str | None = None,
     drain_timeout_s: float = 30.0,
+    around: Surroundings | None = None,
     **values: Any,
 ) -> AsyncIterator[FaultStack]:
     """A running gateway; on the way out nothing may be held."""
@@ -151,7 +153,7 @@ async def faulty(
             }
         )
         log = io.BytesIO()
-        gateway = Gateway(config, log_stream=log, ejection=ejection)
+        gateway = Gateway(config, log_stream=log, ejection=ejection, around=around)
         await gateway.start()
         sheds_for_no_lag(gateway)
         found = FaultStack(gateway, engines, proxies, log)

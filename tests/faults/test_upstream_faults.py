@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.faults.stack import failing, faulty, frozen, streaming, text_of
-from tests.gateway.scripted import Wire, chunk, complete, hang
+from tests.gateway.scripted import COMPLETION, Wire, chunk, complete, hang
 from tests.gateway.stack import chat, encode
 from tests.support.fault_proxy import FullBacklog
 
@@ -166,6 +166,56 @@ async def test_a_stream_that_stalls_ends_with_an_error_event_in_spite_of_heartbe
         assert text_of(reply.body) == "abc"
         assert json.loads(reply.body.rstrip().split(b"data: ")[-1])["error"]["code"] == "upstream_timeout"
         await stack.check_invariants(1)
+
+
+@pytest.mark.parametrize("how", ["reset", "close", "stall"])
+async def test_behind_its_end_mark_a_stream_can_no_longer_fail(tmp_path: Path, how: str) -> None:
+    """Fault rows 16 to 18: the last chunk's framing is missing, the answer is whole, and no error follows it."""
+
+    async def script(wire: Wire) -> None:
+        await wire.start_stream()
+        await wire.event(chunk("hello"))
+        await wire.event(chunk(finish="stop"))
+        await wire.event(b"[DONE]")
+        if how == "reset":
+            wire.abort()
+        elif how == "close":
+            wire.writer.close()
+        else:
+            await wire.is_gone.wait()
+
+    async with faulty(tmp_path, inter_token_ms=150) as stack:
+        stack.engines[0].scripts = [script]
+        reply = await stack.call(chat(stream=True))
+
+        assert text_of(reply.body) == "hello"
+        assert reply.body.endswith(b"data: [DONE]\n\n")
+        assert b'"error"' not in reply.body
+        line = (await stack.recorded(1))[0]
+        assert (line["outcome"], line.get("is_incomplete")) == ("completed", None)
+        await stack.check_invariants(1)
+
+
+@pytest.mark.parametrize(("status", "body", "is_reused"), [
+    (200, COMPLETION, True), (400, b'{"error":{"message":"no"}}', True), (200, b"answer to nobody", False),
+    (500, b"{}", False), (408, b"{}", False),
+])  # fmt: skip
+async def test_a_connection_whose_answer_may_be_anothers_carries_no_further_request(
+    tmp_path: Path, status: int, body: bytes, is_reused: bool
+) -> None:
+    """An upstream that writes one response too many would give each following one to the wrong client."""
+
+    async def script(wire: Wire) -> None:
+        await wire.answer(body, status)
+
+    async with faulty(tmp_path, num=1) as stack:
+        await stack.call(chat())
+        before = stack.proxies[0].num_accepted
+        stack.engines[0].scripts = [script]
+        await stack.call(chat())
+        assert (await stack.call(chat())).status == 200
+        assert (stack.proxies[0].num_accepted == before) is is_reused
+        await stack.check_invariants(3)
 
 
 @pytest.mark.parametrize("with_finish", [True, False])

@@ -20,6 +20,10 @@ _MAX_FILE_BYTES = 128 << 20
 """Largest tokenizer.json that is read; the largest published ones have 35 MB."""
 
 
+_ODD_TEXT = "a \u0378\U000e0fff"
+"""Characters that no vocabulary has: code points that Unicode assigns to nothing."""
+
+
 class _Merges(msgspec.Struct):
     merges: list[msgspec.Raw] = []
 
@@ -47,6 +51,10 @@ class Tokenizer:
             self._plain = tokenizers.Tokenizer.from_str(json.dumps({**spec, "added_tokens": []}))
             inner = _without_first_prefix({**spec, "added_tokens": []})
             self._plain_inner = tokenizers.Tokenizer.from_str(json.dumps(inner))
+            for each in (self._full, self._plain, self._plain_inner):
+                each.encode(
+                    _ODD_TEXT
+                )  # a vocabulary without a token for unknown characters fails here, not in requests
         except Exception as error:  # the library raises plain Exception
             raise EngineConfigError(f"tokenizer.json: {error}") from error
         added = spec.get("added_tokens") or []

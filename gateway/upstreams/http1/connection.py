@@ -23,6 +23,8 @@ from gateway.upstreams.http1.response import UpstreamResponse
 Clock = Callable[[], float]
 
 _SECOND_LOOK_S = 0.001
+_SERVER_ERROR = 500
+_REQUEST_TIMEOUT = 408
 
 
 class ConnectionOwner(Protocol):
@@ -189,6 +191,19 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def distrust(self) -> None:
+        """Close the connection; a request that it carries by now fails as if the upstream had closed it."""
+        if self._response is None:
+            self.close()
+            return
+        self.abort(
+            ClosedEarly(
+                f"{self._name}: an earlier response on the connection did not belong to its request",
+                phase=self._phase(),
+                response_started=self._reader.started,
+            )
+        )
+
     # Callbacks of asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -260,7 +275,10 @@ class Connection(asyncio.Protocol):
 
     def _finish(self, response: UpstreamResponse) -> None:
         assert self._transport is not None
-        can_reuse = self._reader.keep_alive and not self._is_lost and self._transport.get_write_buffer_size() == 0
+        reader = self._reader
+        # A server that fails may still be writing about an earlier request; what follows could reach the wrong client.
+        is_sound = reader.status < _SERVER_ERROR and reader.status != _REQUEST_TIMEOUT
+        can_reuse = is_sound and reader.keep_alive and not self._is_lost and not self._transport.get_write_buffer_size()
         response.resume()  # a paused transport must not go back to the pool
         self._response = None
         self._deadlines = None

@@ -40,6 +40,9 @@ class ResponseSource(Protocol):
     def abandon(self) -> None:
         """Close the connection at once, because the response is no longer needed."""
 
+    def distrust(self) -> None:
+        """Close the connection, whatever it carries by now, because its answers may belong to other requests."""
+
 
 class BodyTranslator(Protocol):
     """Translator of a body from one form into another, piece by piece; its errors end the exchange."""
@@ -67,6 +70,7 @@ class UpstreamResponse:
         "_is_paused",
         "_loop",
         "_max_buffer_bytes",
+        "_origin",
         "_progress",
         "_sink",
         "_source",
@@ -92,6 +96,7 @@ class UpstreamResponse:
         self.first_byte_at: float | None = None
         """Instant of the first byte of the response, on the client's clock."""
         self._source: ResponseSource | None = source
+        self._origin = source
         self._loop = loop
         self._max_buffer_bytes = max_buffer_bytes
         self._buffer: deque[bytes] = deque()
@@ -321,6 +326,14 @@ class UpstreamResponse:
             await self._waiter
         finally:
             self._waiter = None
+
+    def distrust(self) -> None:
+        """Close the connection that this response came on, even if it is back in its pool.
+
+        A response that cannot be the answer to its request may be that of another one. Whatever follows on such a
+        connection could then reach the wrong client.
+        """
+        self._origin.distrust()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -175,6 +175,18 @@ class BlockMachine(RuleBasedStateMachine):
         assert len(seq.block_table) == self.manager.blocks_for(seq.num_tokens)
 
     @precondition(lambda self: self.live)
+    @rule(data=st.data(), num_drafts=st.integers(1, 8), num_accepted=st.integers(0, 8))
+    def verify(self, data: st.DataObject, num_drafts: int, num_accepted: int) -> None:
+        """Room for draft tokens, of which some are accepted and the rest is given back."""
+        seq = data.draw(st.sampled_from(self.live))
+        if not self.manager.can_append(seq, seq.num_tokens + num_drafts):
+            return
+        self.manager.append(seq, seq.num_tokens + num_drafts)
+        seq.token_ids.extend(array(INT64, [1] * min(num_accepted, num_drafts)))
+        self.manager.shrink(seq)
+        assert len(seq.block_table) == self.manager.blocks_for(seq.num_tokens)
+
+    @precondition(lambda self: self.live)
     @rule(data=st.data())
     def free(self, data: st.DataObject) -> None:
         seq = data.draw(st.sampled_from(self.live))

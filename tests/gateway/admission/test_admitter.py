@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from tests.gateway.stack import chat, policy_text, running
+
+KEY = "psk-admitter"
 
 
 async def metric(stack: object, line: str) -> str:
@@ -30,6 +33,19 @@ async def test_an_unknown_priority_is_ignored_and_counted(tmp_path: Path) -> Non
 
         assert reply.status == 200
         assert stack.lines()[-1]["lane"] == "interactive"
+        line = await metric(stack, 'penstock_ignored_headers_total{header="x-penstock-priority"}')
+        assert line.endswith(" 1.0")
+
+
+async def test_a_lane_above_what_the_key_may_use_is_demoted_and_counted(tmp_path: Path) -> None:
+    """Bad input row 44."""
+    tenant = f'tenants: [{{id: t, lanes: [batch], keys: [{{id: k, sha256: "{sha256(KEY.encode()).hexdigest()}"}}]}}]\n'
+    async with running(tmp_path, policy=policy_text(tmp_path) + tenant) as stack:
+        headers = {"authorization": f"Bearer {KEY}", "x-penstock-priority": "interactive"}
+        reply = await stack.call(chat(), headers=headers)
+
+        assert reply.status == 200
+        assert stack.lines()[-1]["lane"] == "batch"
         line = await metric(stack, 'penstock_ignored_headers_total{header="x-penstock-priority"}')
         assert line.endswith(" 1.0")
 

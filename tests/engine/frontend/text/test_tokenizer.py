@@ -157,6 +157,15 @@ def test_no_text_is_shorter_in_tokens_than_the_bound_states() -> None:
         assert len(plain_ids(text)) * TOKENIZER.max_chars_per_token >= len(text)
 
 
+def test_a_vocabulary_that_cannot_encode_every_text_is_refused_at_the_start(tmp_path: Path) -> None:
+    model = {"type": "Unigram", "vocab": [["a", -1.0]], "byte_fallback": False}
+    spec = {**SPEC, "model": model, "pre_tokenizer": None, "normalizer": None, "added_tokens": []}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(spec))
+
+    with pytest.raises(EngineConfigError, match="unk_id"):
+        load_tokenizer(tmp_path)
+
+
 def test_a_million_merges_are_refused_at_once(tmp_path: Path) -> None:
     merges = [["a", "b"]] * 1_000_000
     (tmp_path / "tokenizer.json").write_text(json.dumps({**SPEC, "model": {**SPEC["model"], "merges": merges}}))
