@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from gateway.config.addresses import is_loopback, is_socket, socket_problem
 from gateway.config.checks import ConfigError, require_address, require_range, require_tls_pair
+from gateway.config.discovery import DiscoverySettings
 from gateway.config.telemetry import TelemetrySettings
 from gateway.http.address import inherited_descriptors
 from gateway.http.limits import EdgeLimits
@@ -287,6 +288,7 @@ class GatewayConfig:
     policy: PolicySettings = field(default_factory=PolicySettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
+    discovery: DiscoverySettings = field(default_factory=DiscoverySettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
 
     def __post_init__(self) -> None:

@@ -96,10 +96,12 @@ def deployment_state(one: DeploymentState) -> str:
     """Return the state of a deployment in one word."""
     if one.is_draining:
         return "draining"
+    if one.has_left:
+        return "leaving"
     if one.is_ejected:
         return "ejected"
     if one.is_ready:
-        return "ready"
+        return "ready" if one.warm_up_share >= 1.0 else "warming"
     return "starting" if one.is_warming else "down"
 
 
