@@ -73,6 +73,6 @@ async def poll(look: Callable[[], Awaitable[float]], listing: Listing, pause: Pa
 def usable(members: Sequence[Address]) -> tuple[Address, ...]:
     """Return the members in a stable order, each once; raises SourceError for an address that no URL can hold."""
     for address in members:
-        if not 1 <= address.port <= 65_535 or url_problem(f"http://{address}") is not None:
+        if not 1 <= address.port <= 65_535 or "/" in address.host or url_problem(f"http://{address}") is not None:
             raise SourceError(f"{str(address)[:100]!r} is no host and port")
     return tuple(sorted(dict.fromkeys(members)))
