@@ -141,11 +141,13 @@ class Gateway:
         self._answers.on_audit = self.control.note_audit
         self._own_encoder = OwnEncoder(config, runtime)
         self._builder = self._make_builder(around, ejection or EjectionRules(), predictors)
-        self._builder.departures.drain_s = config.discovery.drain_s
+        self._builder.departures.drain_s = config.process.discovery.drain_s
         self._membership = Membership(
-            config,
-            runtime,
+            config.process.discovery,
             self._stores.control,
+            log=self.log,
+            metrics=self.metrics,
+            clock=clock,
             environment=around.environment,
             on_change=self._take_members,
         )

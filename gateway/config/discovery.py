@@ -11,7 +11,7 @@ from gateway.config.checks import ConfigError, require_range
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoverySettings:
-    """`[discovery]`: how members of deployments with `discover` are found; the policy names them."""
+    """`[process.discovery]`: how members of deployments with `discover` are found; the policy names them."""
 
     dns_server: str = ""
     """Name server `host:port` for `dns` and `srv`; empty: those of `/etc/resolv.conf`, with its search domains."""

@@ -68,6 +68,7 @@ class ProcessSettings:
     drain_timeout_s: float = 30.0
     """Longest time for requests under way to finish after the process gets SIGTERM."""
     embeddings: EmbeddingsSettings = field(default_factory=EmbeddingsSettings)
+    discovery: DiscoverySettings = field(default_factory=DiscoverySettings)
 
     def __post_init__(self) -> None:
         """Reject values no type can; ConfigError starts with the key."""
@@ -288,7 +289,6 @@ class GatewayConfig:
     policy: PolicySettings = field(default_factory=PolicySettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
-    discovery: DiscoverySettings = field(default_factory=DiscoverySettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
 
     def __post_init__(self) -> None:

@@ -100,7 +100,7 @@ class Discovery:
             async with asyncio.timeout(timeout_s):
                 while not all(source.has_reported for source in self.sources.values()):
                     await asyncio.sleep(_SETTLE_LOOK_S)
-        await asyncio.sleep(0)  # changes are told in the next turn of the loop
+        await asyncio.sleep(0)  # changes are reported in the next turn of the loop
 
     async def aclose(self) -> None:
         """Stop following."""

@@ -11,7 +11,7 @@ from gateway.discovery.source import Listing, Pause, SourceError, poll, usable
 from routing_policies.policy.members import Address
 
 LEAST_TTL_S: Final = 1.0
-"""Shortest time between two lookups; a TTL of 0 would ask without end."""
+"""Shortest time between two lookups; a TTL of 0 would send queries without end."""
 LONGEST_TTL_S: Final = 300.0
 LOOKUP_TIMEOUT_S: Final = 5.0
 

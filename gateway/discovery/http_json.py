@@ -14,7 +14,7 @@ MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
 T = TypeVar("T")
 
 
-async def read_json(client: httpx.AsyncClient, request: httpx.Request, kind: type[T]) -> T:
+async def fetch_json(client: httpx.AsyncClient, request: httpx.Request, kind: type[T]) -> T:
     """Return the decoded answer with status 200.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Final
 import httpx
 import msgspec
 
-from gateway.discovery.http_json import read_json
+from gateway.discovery.http_json import fetch_json
 from gateway.discovery.source import Listing, Pause, SourceError, poll, usable
 from routing_policies.policy.members import Address
 
@@ -52,7 +52,7 @@ class RayProxies:
 
         async def once() -> float:
             request = self._client.build_request("GET", self._url)
-            found = await read_json(self._client, request, _ServeDetails)
+            found = await fetch_json(self._client, request, _ServeDetails)
             if not found.proxies:  # Serve is not running, or its controller starts anew
                 raise SourceError("Serve runs no proxy on this cluster")
             listing.take(usable(found.members()))

@@ -132,8 +132,8 @@ class MetricFamilies:
         self.discovery_up = make.gauge(
             "discovery_up", "Whether the source of a deployment's members could be read the last time.", ("deployment",)
         )
-        self.discovery_looks = make.counter(
-            "discovery_looks_total", "Listings and failures of sources of members.", ("source", "result")
+        self.discovery_reads = make.counter(
+            "discovery_reads_total", "Listings and failures of sources of members.", ("source", "result")
         )
 
     def _add_process(self, make: Instruments) -> None:

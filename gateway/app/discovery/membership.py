@@ -7,13 +7,15 @@ from typing import Final
 
 from gateway.admin.views.group_state import GroupState
 from gateway.app.discovery.source_opening import SourceOpener
-from gateway.app.runtime import Runtime
-from gateway.config.settings import GatewayConfig
+from gateway.config.discovery import DiscoverySettings
 from gateway.deployments.live import LiveDeployment
 from gateway.discovery.discovery import Discovery
 from gateway.discovery.followed_source import FollowedSource
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.store.base import Store
+from gateway.telemetry.logs.log import LogWriter
+from gateway.telemetry.metrics import GatewayMetrics
+from gateway.timeline import Clock
 from routing_policies.policy.document import MemberSourceKey, Policy
 from routing_policies.policy.members import MembersBySource
 
@@ -26,25 +28,27 @@ class Membership:
 
     def __init__(
         self,
-        config: GatewayConfig,
-        runtime: Runtime,
+        settings: DiscoverySettings,
         store: Store,
         *,
+        log: LogWriter,
+        metrics: GatewayMetrics,
+        clock: Clock,
         environment: Mapping[str, str],
         on_change: Callable[[], None],
     ) -> None:
         """Follow nothing yet; `on_change` is called when members of the policies in force have changed."""
-        self._log = runtime.log
-        self._metrics = runtime.metrics
-        self._clock = runtime.clock
-        self._opener = SourceOpener(config.discovery, environment, store)
+        self._log = log
+        self._metrics = metrics
+        self._clock = clock
+        self._opener = SourceOpener(settings, environment, store)
         self._failing: set[MemberSourceKey] = set()
         self._discovery = Discovery(
             self._opener,
-            runtime.clock,
+            clock,
             on_change=on_change,
             watcher=self._note_look,
-            on_crash=lambda error: runtime.log.failure("discovery_failed", error),
+            on_crash=lambda error: log.failure("discovery_failed", error),
         )
 
     @property
@@ -104,7 +108,7 @@ class Membership:
     def _note_look(self, key: MemberSourceKey, source: FollowedSource, *, is_listed: bool) -> None:
         """Count a look, and log a source that fails or can be read again; each once."""
         kind, name, _ = key
-        self._metrics.discovery_looks.labels(kind, "listed" if is_listed else "failed").inc()
+        self._metrics.discovery_reads.labels(kind, "listed" if is_listed else "failed").inc()
         if not is_listed and key not in self._failing:
             self._failing.add(key)
             self._log.event("members_unreadable", level="warning", source=kind, name=name, error=source.error)

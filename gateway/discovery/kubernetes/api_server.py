@@ -45,7 +45,7 @@ class KubernetesAccess:
             return cls(url=url.rstrip("/"), token_file=token_file, ca_file=ca_file)
         host = environment.get(_HOST, "")
         if not host:
-            raise SourceError("this process is in no Kubernetes pod; set discovery.kubernetes_url")
+            raise SourceError("this process is in no Kubernetes pod; set process.discovery.kubernetes_url")
         name = f"[{host}]" if ":" in host else host
         return cls(
             url=f"https://{name}:{environment.get(_PORT, '443')}",

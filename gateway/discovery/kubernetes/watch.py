@@ -12,7 +12,7 @@ from typing import Final
 import httpx
 import msgspec
 
-from gateway.discovery.http_json import UnexpectedStatus, read_json
+from gateway.discovery.http_json import UnexpectedStatus, fetch_json
 from gateway.discovery.kubernetes.api_server import ANSWER_TIMEOUT_S, KubernetesApi
 from gateway.discovery.kubernetes.endpoint_slices import EndpointSlice, EndpointSliceTable, ObjectMeta
 from gateway.discovery.source import Backoff, Listing, Pause, SourceError, usable
@@ -98,7 +98,7 @@ class EndpointSliceWatch:
                 parameters["continue"] = token
             request = self._api.request(self._path, parameters, read_timeout_s=ANSWER_TIMEOUT_S)
             try:
-                page = await read_json(self._api.client, request, _SliceList)
+                page = await fetch_json(self._api.client, request, _SliceList)
             except UnexpectedStatus as error:
                 if error.status == _GONE and token:
                     raise _Gone from error

@@ -35,8 +35,8 @@ class ScriptedDns(asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         assert self._transport is not None
         query = dns.message.from_wire(data)
-        asked = query.question[0]
-        name, kind = asked.name.to_text(), dns.rdatatype.to_text(asked.rdtype)
+        question = query.question[0]
+        name, kind = question.name.to_text(), dns.rdatatype.to_text(question.rdtype)
         self.questions.append((name, kind))
         found = self.zone.get((name, kind), [])
         if found == "silent":

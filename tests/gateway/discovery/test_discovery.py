@@ -1,4 +1,4 @@
-"""Sources that come and go with the policies, and what is told of them."""
+"""Sources that come and go with the policies, and what is reported of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class World:
     def __init__(self) -> None:
         self.opened: dict[MemberSourceKey, Held] = {}
         self.num_changes = 0
-        self.looks: list[tuple[MemberSourceKey, bool]] = []
+        self.reads: list[tuple[MemberSourceKey, bool]] = []
         self.crashes: list[BaseException] = []
         self.discovery = Discovery(
             self.open, lambda: 0.0, on_change=self.changed, watcher=self.looked, on_crash=self.crashes.append
@@ -60,7 +60,7 @@ class World:
         self.num_changes += 1
 
     def looked(self, key: MemberSourceKey, source: FollowedSource, *, is_listed: bool) -> None:
-        self.looks.append((key, is_listed))
+        self.reads.append((key, is_listed))
 
     def take(self, key: MemberSourceKey, *members: Address) -> None:
         listing = self.opened[key].listing
@@ -81,7 +81,7 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
-async def test_several_changes_in_one_turn_are_told_once() -> None:
+async def test_several_changes_in_one_turn_are_reported_once() -> None:
     world = World()
     world.discovery.follow([policy("one", "two")])
     await turn()
@@ -114,7 +114,7 @@ async def test_a_source_that_cannot_be_opened_is_a_failure_and_no_crash() -> Non
     world.discovery.follow([policy("forbidden")])
     await turn()
     assert world.discovery.sources["list", "forbidden", None].error == "not here"
-    assert world.looks == [(("list", "forbidden", None), False)]
+    assert world.reads == [(("list", "forbidden", None), False)]
     await world.discovery.aclose()
 
 

@@ -92,7 +92,7 @@ async def test_a_ttl_of_zero_and_one_of_a_day_are_bounded() -> None:
             assert await pauses.begun() == expected
 
 
-async def test_a_server_that_says_nothing_is_a_failure_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_is_silent_is_a_failure_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.discovery.dns_source.LOOKUP_TIMEOUT_S", 0.1)
     async with scripted_dns() as server:
         server.zone = {(FULL, "A"): "silent"}

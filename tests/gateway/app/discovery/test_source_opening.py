@@ -39,7 +39,7 @@ async def test_outside_a_cluster_kubernetes_cannot_be_read() -> None:
         opener(("kubernetes", "llm/engine", None))
 
 
-async def test_a_pod_without_its_authority_says_so(tmp_path: Path) -> None:
+async def test_a_pod_without_its_authority_is_a_failure(tmp_path: Path) -> None:
     settings = DiscoverySettings(kubernetes_ca_file=tmp_path / "none")
     opener = SourceOpener(settings, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, MemoryStore())
     with pytest.raises(SourceError, match="authority"):

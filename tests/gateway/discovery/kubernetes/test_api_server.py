@@ -1,4 +1,4 @@
-"""Where the API server is, and with what it is asked."""
+"""Where the API server is, and what requests to it carry."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.discovery.http_json import read_json
+from gateway.discovery.http_json import fetch_json
 from gateway.discovery.kubernetes.api_server import ACCOUNT_DIR, KubernetesAccess, KubernetesApi
 from gateway.discovery.source import SourceError
 from tests.gateway.authority import make_authority
@@ -54,12 +54,12 @@ async def test_the_server_is_verified_by_the_authority_of_the_account(tmp_path: 
     async with scripted_api(context) as server:
         trusting = KubernetesApi(KubernetesAccess(url=server.url, token_file=None, ca_file=authority.ca_file))
         async with trusting.client as client:
-            asked = asyncio.create_task(
-                read_json(client, trusting.request("/x", {}, read_timeout_s=5.0), dict[str, int])
+            found = asyncio.create_task(
+                fetch_json(client, trusting.request("/x", {}, read_timeout_s=5.0), dict[str, int])
             )
             await (await server.call()).answer({"a": 1})
-            assert await asked == {"a": 1}
+            assert await found == {"a": 1}
         doubting = KubernetesApi(KubernetesAccess(url=server.url, token_file=None, ca_file=None))
         async with doubting.client as client:
             with pytest.raises(SourceError, match=r"(?i)certificate"):
-                await read_json(client, doubting.request("/x", {}, read_timeout_s=5.0), dict[str, int])
+                await fetch_json(client, doubting.request("/x", {}, read_timeout_s=5.0), dict[str, int])

@@ -64,7 +64,7 @@ async def world(port: int | str | None = "http", token_file: Path | None = None)
             yield World(api, seen, pauses)
 
 
-async def test_the_list_asks_for_the_slices_of_the_service() -> None:
+async def test_the_list_requests_the_slices_of_the_service() -> None:
     async with world() as found:
         call = await found.api.call()
         assert (call.method, call.path) == ("GET", "/apis/discovery.k8s.io/v1/namespaces/llm/endpointslices")
