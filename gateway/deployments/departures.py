@@ -18,34 +18,33 @@ _LOOK_S: Final = 0.5
 
 
 class Departures:
-    """Members that drain, by id."""
+    """Members that drain; several may have had one address, one after another."""
 
     def __init__(self, clock: Clock, drain_s: float = DRAIN_S) -> None:
         self._clock = clock
         self.drain_s = drain_s
         """Least time in seconds for which a member's state is kept."""
-        self._left: dict[str, tuple[LiveDeployment, float]] = {}
+        self._left: dict[LiveDeployment, float] = {}
+        """Monotonic time at which each one left."""
 
     @property
     def members(self) -> tuple[LiveDeployment, ...]:
         """Members that drain."""
-        return tuple(live for live, _ in self._left.values())
+        return tuple(self._left)
 
     def note_left(self, live: LiveDeployment) -> None:
         """Drain a member that left: it gets no new requests, and those in flight finish."""
         live.depart(has_left=True)
-        self._left[live.id] = live, self._clock()
+        self._left[live] = self._clock()
 
     def recalled(self, deployment: Deployment) -> LiveDeployment | None:
         """Return the state of a member that comes back, which may admit requests again; None where none is kept."""
-        live, _ = self._left.get(deployment.id, (None, 0.0))
-        return live if live is not None and live.serves(deployment) else None
+        return next((live for live in self._left if live.id == deployment.id and live.serves(deployment)), None)
 
     def note_back(self, lives: Iterable[LiveDeployment]) -> None:
         """Stop draining those that are in force again."""
         for live in lives:
-            if self._left.get(live.id, (None, 0.0))[0] is live:
-                del self._left[live.id]
+            if self._left.pop(live, None) is not None:
                 live.depart(has_left=False)
 
     async def run(self) -> None:
@@ -57,7 +56,7 @@ class Departures:
     async def sweep(self) -> None:
         """Close members that have been gone for `drain_s` and have nothing in flight."""
         due_at = self._clock() - self.drain_s
-        over = [live for live, left_at in self._left.values() if left_at <= due_at and not live.is_busy]
+        over = [live for live, left_at in self._left.items() if left_at <= due_at and not live.is_busy]
         for live in over:
-            del self._left[live.id]
+            del self._left[live]
             await live.client.aclose()
