@@ -15,6 +15,7 @@ from pathlib import Path
 
 from gateway.cli import access_commands, commands, observe, policy_commands, policy_file_commands
 from gateway.cli.admin_client import add_connection
+from gateway.cli.cluster.ray_commands import add_ray
 from gateway.cli.parsing.arguments import count
 from gateway.cli.parsing.command_parser import EXIT_USAGE, CommandListFormatter, CommandParser, command_group
 from gateway.util.version import version
@@ -101,6 +102,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_doctor(commands_of)
     for add in (observe.add_diagnose, observe.add_explain, observe.add_top, observe.add_capacity):
         add(commands_of)
+    add_ray(commands_of)
     commands_of.add_parser("bench", help="run one benchmark from a source checkout: bench NAME …", add_help=False)
     _add_completion(commands_of)
     return parser
