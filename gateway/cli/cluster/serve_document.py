@@ -48,7 +48,7 @@ def application(
     }
 
 
-def merged(found: ServeDetails, own: dict[str, Any], *, port: int) -> dict[str, Any]:
+def serve_document(found: ServeDetails, own: dict[str, Any], *, port: int) -> dict[str, Any]:
     """Return the config to send: Serve removes every application that it does not list.
 
     Proxies that run stay as they are, because Serve cannot change them while they do.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.cli.cluster.serve_document import IMPORT_PATH, ServeDetails, application, merged
+from gateway.cli.cluster.serve_document import IMPORT_PATH, ServeDetails, application, serve_document
 
 
 def test_an_application_names_the_builder_and_its_arguments() -> None:
@@ -28,11 +28,11 @@ def test_other_applications_stay_and_the_own_one_is_replaced() -> None:
         ServeDetails,
     )
     own = application("engine", {"model": "m"})
-    sent = merged(found, own, port=8000)
+    sent = serve_document(found, own, port=8000)
     assert sent["applications"] == [{"name": "shop", "import_path": "shop:app"}, own]
     assert (sent["proxy_location"], sent["http_options"]) == ("HeadOnly", {"host": "0.0.0.0", "port": 9000})
 
 
 def test_a_cluster_without_serve_gets_a_proxy_on_every_node() -> None:
-    sent = merged(ServeDetails(), application("engine", {}), port=8100)
+    sent = serve_document(ServeDetails(), application("engine", {}), port=8100)
     assert (sent["proxy_location"], sent["http_options"]["port"]) == ("EveryNode", 8100)
