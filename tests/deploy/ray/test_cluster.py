@@ -24,7 +24,7 @@ from ray.cluster_utils import Cluster
 from deploy.ray.app import app
 from deploy.ray.relaying import REPLICA_HEADER
 
-pytestmark = [pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.timeout(240), pytest.mark.filterwarnings("ignore")]  # warnings of Ray's own
 
 ROOT = Path(__file__).parents[3]
 MEMORY_BYTES = 100 * 1024 * 1024
@@ -46,7 +46,8 @@ class World:
 
     def deploy(self, **arguments: Any) -> None:
         """Deploy the application, in place of what ran before."""
-        given = {"model": "penstock-small", "engine_flags": FLAGS, "num_cpus": 1, "drain_timeout_s": 5, **arguments}
+        model = {} if "models" in arguments else {"model": "penstock-small"}
+        given = {**model, "engine_flags": FLAGS, "num_cpus": 1, "drain_timeout_s": 5, **arguments}
         serve.run(app(given), name="engine", route_prefix="/", blocking=False)
 
     def num_replicas(self) -> int:
@@ -162,6 +163,16 @@ async def test_a_stream_comes_in_parts_and_a_client_that_leaves_ends_its_sequenc
         async with asyncio.timeout(10.0):
             while await engine_load(world):
                 await asyncio.sleep(0.05)
+
+
+async def test_models_are_loaded_on_demand_and_one_makes_room_for_another(world: World) -> None:
+    world.deploy(models={"one": "penstock-small", "two": "penstock-small"}, scaling={"max_replicas": 1})
+    async with opened(world) as client:
+        for name, headers in (("one", {"serve_multiplexed_model_id": "one"}), ("two", {}), ("one", {})):
+            answer = await client.post("/v1/chat/completions", json=body(5, model=name, stream=False), headers=headers)
+            assert (answer.status_code, answer.json()["model"]) == (200, name)
+        unknown = await client.post("/v1/chat/completions", json=body(5, model="three"))
+        assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "model_not_found")
 
 
 async def test_replicas_follow_the_engines_queue_wait(world: World) -> None:
