@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.timeout(240), pytest.mark.filterwarnings("ignore")]  #
 
 ROOT = Path(__file__).parents[3]
 MEMORY_BYTES = 100 * 1024 * 1024
-FLAGS = ["--max-num-seqs=2", "--num-threads=1", "--kv-memory-bytes=33554432", "--compiled-steps=false"]
+FLAGS = ["--max-num-seqs=2", "--num-threads=1", "--kv-memory-bytes=33554432", "--no-compiled-steps"]
 """A small engine: two sequences at once, so that a few streams make a queue."""
 
 

@@ -12,7 +12,7 @@ import pytest
 from deploy.ray.engine_process import EngineDied, EngineProcess
 
 ROOT = Path(__file__).parents[3]
-FLAGS = ("--model=penstock-small", "--num-threads=1", "--compiled-steps=false", "--kv-memory-bytes=33554432")
+FLAGS = ("--model=penstock-small", "--num-threads=1", "--no-compiled-steps", "--kv-memory-bytes=33554432")
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ async def test_an_engine_that_cannot_start_is_an_error() -> None:
 def test_an_engine_ends_when_its_owner_is_killed() -> None:
     script = "import os, subprocess, sys, time\n" + (
         "child = subprocess.Popen([sys.executable, '-m', 'deploy.ray.engine_child', str(os.getpid()), '--model="
-        "penstock-small', '--listen=127.0.0.1:0', '--num-threads=1', '--compiled-steps=false'])\n"
+        "penstock-small', '--listen=127.0.0.1:0', '--num-threads=1', '--no-compiled-steps'])\n"
         "print(child.pid, flush=True)\ntime.sleep(60)\n"
     )
     owner = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT)
