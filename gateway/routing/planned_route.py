@@ -176,10 +176,11 @@ class PlannedRoute:
                 self.is_panicking = False
                 return self._foregone
         now = self._clock()
-        cold = self._cold(now, rng, routing_request) if self._slow_starts and not is_last_resort else _NOBODY
+        is_drawn = is_last_resort or (bool(seen) and self._shortlist is not None)  # `few` left out its own
+        cold = self._cold(now, rng, routing_request) if self._slow_starts and not is_drawn else _NOBODY
         attempt = self._attempt(now, already_tried, avoid, routing_request, cold)
         if seen and self._shortlist is not None and routing_request is not None:
-            views = [view for option, view in seen if option.live.is_ready and view.id not in cold]
+            views = [view for option, view in seen if option.live.is_ready]
             if views:
                 self.is_panicking = False
                 return self.profile.decide_among(views, attempt, rng)
