@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from routing_policies.loading import load_policy
+from routing_policies.check import CheckResult, run_tests
+from routing_policies.loading import load_document, load_policy
 from routing_policies.matching import RequestView, RouteTable
+from routing_policies.policy.diff import diff
 from routing_policies.policy.document import Policy
 from routing_policies.policy.members import (
     VACANT_URL,
@@ -150,3 +152,19 @@ def test_a_sample_member_stands_for_the_others_in_checks() -> None:
     deployments = policy(discover=", scheme: https").deployments
     assert sample_member(deployments[0]).url.startswith("https://")
     assert sample_member(deployments[1]) is deployments[1]
+
+
+def test_a_policys_tests_and_plans_name_the_group() -> None:
+    text = (
+        HEAD % ""
+        + """
+routes: [{id: r, select: {policy: least_in_flight, candidates: [engine, cloud]}}]
+tests:
+  - {name: free, expect: {route: r, deployment: engine}}
+  - {name: busy, given: {engine: {in_flight: 7}}, expect: {deployment: cloud}}
+"""
+    )
+    found, document = load_document(text, source="test")
+    assert run_tests(found, document) == CheckResult(num_tests=2, failures=())
+    (change,) = diff(found, policy(text.removeprefix(HEAD % "").replace("[engine, cloud]", "[cloud, engine]")))[:1]
+    assert change.path.startswith("routes.r")

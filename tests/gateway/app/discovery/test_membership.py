@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from gateway.telemetry.records.tape import read_tape
 from tests.gateway.scripted import ScriptedUpstream, Wire, chunk
 from tests.gateway.stack import Stack, chat, running
 
@@ -66,13 +67,13 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def world(folder: Path, num: int = 2, slow_start_s: int = 0) -> AsyncIterator[World]:
+async def world(folder: Path, num: int = 2, slow_start_s: int = 0, **settings: Any) -> AsyncIterator[World]:
     async with AsyncExitStack() as exits:
         upstreams = [
             await exits.enter_async_context(ScriptedUpstream(folder / f"m{number}", tcp=True)) for number in range(num)
         ]
         policy = POLICY.format(slow_start_s=slow_start_s)
-        stack = await exits.enter_async_context(running(folder, policy=policy))
+        stack = await exits.enter_async_context(running(folder, policy=policy, settings=settings))
         yield World(stack, upstreams)
 
 
@@ -146,6 +147,14 @@ async def test_metrics_count_members_under_their_group(tmp_path: Path) -> None:
         assert (await found.metric("penstock_concurrency_limit"))['{deployment="engine"}'] == 128.0
         states = await found.metric('penstock_discovery_members{deployment="engine",state=')
         assert states == {'"ready"}': 2.0, '"warming"}': 0.0, '"draining"}': 0.0, '"down"}': 0.0}
+
+
+async def test_recordings_name_the_group_so_that_plans_find_it(tmp_path: Path) -> None:
+    async with world(tmp_path, **{"telemetry.recorder.mode": "text"}) as found:
+        await found.write(0)
+        assert (await found.stack.call(chat())).headers["x-penstock-deployment"] == found.name(0)
+    (request,) = await asyncio.to_thread(read_tape, tmp_path / "recorded", 10)
+    assert request.deployment == "engine"
 
 
 async def test_a_new_member_warms_up_beside_an_old_one(tmp_path: Path) -> None:
