@@ -1,1 +1,0 @@
-"""Commands for clusters that run engines."""
