@@ -30,6 +30,9 @@ BENCHES: Final[Mapping[str, Entry]] = {
     "surfaces": Entry(
         "gateway.surfaces", "what Responses and Messages cost beside chat completions, a request and a stream event"
     ),
+    "workers": Entry(
+        "workers.workers", "requests per second of one worker on one core, of two on two, and the cost of many workers"
+    ),
     "streams": Entry(
         "gateway.streams", "many concurrent streams: none lost, what the gateway adds to first token and gaps"
     ),
@@ -48,6 +51,10 @@ BENCHES: Final[Mapping[str, Entry]] = {
     "peers": Entry(
         "peers.peers",
         "the engine beside llama.cpp on a real checkpoint: decode, prefill, and both beside a busy neighbour",
+    ),
+    "peer_gateways": Entry(
+        "peers.peer_gateways",
+        "other gateways beside this one on one core: requests, streams, processor time, and clients that leave",
     ),
     "overload": Entry(
         "overload.overload",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gateway.machine.process import MachineProcess
 from gateway.routing.snapshot import Connect
+from gateway.store.shared_clock import SharedClock
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.timeline import Clock, RequestIds
@@ -25,6 +27,8 @@ class Surroundings:
     """Variables with the upstream keys that the policy names."""
     connect: Connect | None = None
     """Constructor of each deployment's client; None: one that sends."""
+    member: MachineProcess | None = None
+    """This process among those of one gateway; None where it is the only one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +42,8 @@ class Runtime:
     ids: RequestIds
     rng: random.Random
     clock: Clock
-    wall: Callable[[], float]
+    wall: SharedClock
+    """Seconds since 1970, by the store's clock."""
     workers: Workers
     """Threads for work that takes too long for the event loop."""
 
