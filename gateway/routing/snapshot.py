@@ -10,7 +10,6 @@ from typing import Final
 
 from gateway.access.api_keys import KeyRing, StoredKeys
 from gateway.deployments.affinity import AffinityIndex
-from gateway.deployments.departures import Departures
 from gateway.deployments.health.ejection import EjectionRules, EjectionTally, FailureKind
 from gateway.deployments.health.health import DeploymentHealth
 from gateway.deployments.live import LiveDeployment
@@ -18,6 +17,7 @@ from gateway.deployments.slow_start import SlowStart
 from gateway.limits.lane import LaneRules, LiveLane, lane_rules
 from gateway.limits.limit import Limit, StaticLimit
 from gateway.limits.limiter import Limiter
+from gateway.routing.departures import Departures
 from gateway.routing.deployment_dialects import upstream_dialect_of
 from gateway.routing.router import Router
 from gateway.routing.trial import Trial

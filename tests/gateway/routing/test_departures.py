@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from gateway.deployments.departures import Departures
 from gateway.deployments.live import LiveDeployment
 from gateway.limits.permit import AdmissionRequest
+from gateway.routing.departures import Departures
 from gateway.routing.snapshot import PolicySnapshot
 from tests.gateway.routing.groups import GROUP, Groups
 
