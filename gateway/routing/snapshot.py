@@ -14,10 +14,10 @@ from gateway.deployments.health.ejection import EjectionRules, EjectionTally, Fa
 from gateway.deployments.health.health import DeploymentHealth
 from gateway.deployments.live import LiveDeployment
 from gateway.deployments.slow_start import SlowStart
+from gateway.discovery.departures import Departures
 from gateway.limits.lane import LaneRules, LiveLane, lane_rules
 from gateway.limits.limit import Limit, StaticLimit
 from gateway.limits.limiter import Limiter
-from gateway.routing.departures import Departures
 from gateway.routing.deployment_dialects import upstream_dialect_of
 from gateway.routing.router import Router
 from gateway.routing.trial import Trial

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from gateway.deployments.live import LiveDeployment
+from gateway.discovery.departures import Departures
 from gateway.limits.permit import AdmissionRequest
-from gateway.routing.departures import Departures
 from gateway.routing.snapshot import PolicySnapshot
 from tests.gateway.routing.groups import GROUP, Groups
 
