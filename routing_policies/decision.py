@@ -12,7 +12,7 @@ Cause = Literal[
     "within_cap", "over_cap", "sticky", "canary", "stable", "tried_first",
 ]  # fmt: skip
 """Reason why the chosen candidate ranked above the others; a metric label."""
-DropReason = Literal["not_ready", "ejected", "full", "already_tried", "too_late"]
+DropReason = Literal["not_ready", "ejected", "full", "already_tried", "too_late", "warming"]
 
 
 class RankedCandidates(Protocol):

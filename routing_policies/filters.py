@@ -47,6 +47,15 @@ class InTime:
 
 
 @dataclass(frozen=True, slots=True)
+class Warm:
+    """Filter that drops new members that leave this request to others."""
+
+    def drop_reason(self, view: DeploymentView, attempt: Attempt) -> DropReason | None:
+        """Return `warming` or None."""
+        return "warming" if view.id in attempt.cold else None
+
+
+@dataclass(frozen=True, slots=True)
 class Capacity:
     """Filter that drops full candidates; it runs last, so `full` means that nothing else is wrong."""
 

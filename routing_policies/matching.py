@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from routing_policies.conditions.condition import Condition, Facts
 from routing_policies.policy.document import Deployment, Match, NoRouteCode, Policy, Route, Select
+from routing_policies.policy.members import group_of
 from routing_policies.policy.references import known_models
 
 AUTO = "auto"
@@ -39,7 +40,7 @@ class RouteTable:
 
     1. The written routes, in order; the first whose conditions all hold.
     2. `implied-auto` takes `auto`: every deployment, in document order, first available.
-    3. `implied-direct` takes a deployment's own model or id: the deployments so named, emptiest first.
+    3. `implied-direct` takes a deployment's own model or id: the deployments or members so named, emptiest first.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -129,7 +130,7 @@ def _implied_routes(deployments: tuple[Deployment, ...]) -> dict[str, Route]:
     routes = {AUTO: Route(id=IMPLIED_AUTO, match=Match(models=(AUTO,)), select=everything)}
     named: dict[str, list[str]] = {}
     for deployment in deployments:
-        for name in dict.fromkeys((deployment.model, deployment.id)):
+        for name in dict.fromkeys((deployment.model, group_of(deployment.id))):
             named.setdefault(name, []).append(deployment.id)
     for name, ids in named.items():
         select = Select(candidates=tuple(ids), policy="least_in_flight")

@@ -17,6 +17,7 @@ from routing_policies.policy.document import (
     Select,
     Trim,
 )
+from routing_policies.policy.members import group_of
 from routing_policies.quality.pairs import strongest_of
 
 CHAT: Final[OperationName] = "chat"
@@ -74,7 +75,7 @@ def route_for(
 
 def _among(select: Select, candidates: tuple[Candidate, ...]) -> Select:
     """Return the choice among fewer candidates; rules that need more than one of them are left out."""
-    ids = {candidate.id for candidate in candidates}
+    ids = {group_of(candidate.id) for candidate in candidates}
     if select.policy == "cascade" or (select.canary is not None and select.canary.id not in ids):
         return Select(candidates=candidates, fallback=select.fallback)
     hedge = select.hedge if len(candidates) > 1 else None
@@ -84,5 +85,5 @@ def _among(select: Select, candidates: tuple[Candidate, ...]) -> Select:
 def _strongest_first(select: Select, candidates: tuple[Candidate, ...], rules: Sequence[Deployment]) -> Select:
     ids = {candidate.id for candidate in candidates}
     strongest = strongest_of([rule for rule in rules if rule.id in ids]).id
-    ordered = sorted(candidates, key=lambda candidate: candidate.id != strongest)
+    ordered = sorted(candidates, key=lambda candidate: group_of(candidate.id) != group_of(strongest))
     return Select(candidates=tuple(ordered), fallback=select.fallback, hedge=select.hedge)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from routing_policies.decision import Cause, Decision, DropReason
-from routing_policies.filters import Capacity, Filter, Health, InTime, Untried
+from routing_policies.filters import Capacity, Filter, Health, InTime, Untried, Warm
 from routing_policies.pickers import Best, Picker, Proportional
 from routing_policies.policy.document import Cascade, ScorerName, Select, SelectPolicy
 from routing_policies.ranking import Ranking, ScorerWeights
@@ -187,7 +187,7 @@ def profile_for(policy: SelectPolicy, weights: Mapping[ScorerName, float] | None
     return _PROFILES[policy]
 
 
-_FIT: Final[tuple[Filter, ...]] = (Health(), Untried(), InTime())
+_FIT: Final[tuple[Filter, ...]] = (Health(), Untried(), InTime(), Warm())
 """Filters of candidates that can serve now or after waiting, for profiles in which that wait counts as latency."""
 _FREE: Final[tuple[Filter, ...]] = (*_FIT, Capacity())
 

@@ -67,6 +67,8 @@ class Attempt(msgspec.Struct, frozen=True):
     """Zone of this gateway."""
     key: int | None = None
     """Hash of the conversation or tenant, equal in every process; None where the policy does not use it."""
+    cold: frozenset[str] = frozenset()
+    """New members that leave this request to others while they warm up; used only when no other is left."""
 
 
 FIRST_ATTEMPT: Final = Attempt()

@@ -12,10 +12,12 @@ from gateway.admin.adapters import AdapterOrders
 from gateway.admin.api.request import AdminEndpoint, endpoints_of
 from gateway.admin.assets import Assets
 from gateway.admin.drains import Drains
+from gateway.admin.handlers.members import MemberHandlers
 from gateway.admin.handlers.requests import RequestHandlers
 from gateway.admin.live_feed import LiveFeed
 from gateway.admin.pages import Pages
 from gateway.admin.views.engine_facts import EngineFacts
+from gateway.admin.views.group_state import GroupState
 from gateway.admin.views.live_state import LiveState, live_state, of_machine
 from gateway.admin.views.replicas import Replicas
 from gateway.admin.views.shared_requests import SharedRequests
@@ -68,6 +70,10 @@ class AdminSources:
     cache: ExactCache
     route_stats: RouteStatsTable
     facts: Callable[[], Mapping[str, Any]]
+    departing: Callable[[], tuple[LiveDeployment, ...]]
+    """Members that are no longer listed and finish their requests."""
+    groups: Callable[[], tuple[GroupState, ...]]
+    """Deployments with members, and the state of their sources."""
     workers: Callable[[], Sequence[LiveState]] = tuple
     """Live states of this machine's workers; none where one process serves."""
 
@@ -88,6 +94,7 @@ class AdminContext:
         name, store, recent = replica.name, replica.store, sources.recent
         self._snapshot = sources.snapshot
         self._cache = sources.cache
+        self._sources = sources
         self._workers = sources.workers
         self._clock = clock
         self.history = sources.metrics.history(time.time)
@@ -105,6 +112,7 @@ class AdminContext:
         self.view.replicas = self._replicas
         self.drains = Drains(self._deployments, store, audit, probe_soon)
         self._adapters = AdapterOrders(self._deployments, audit)
+        self._members = MemberHandlers(store, audit)
         self._shared_requests = SharedRequests(replica.requests_store, name, recent, clock=clock)
         self._requests = RequestHandlers(recent, self._shared_requests, self.view.who_reports)
         self.feed = LiveFeed(self.view, self._requests, clock=clock)
@@ -113,7 +121,7 @@ class AdminContext:
 
     def endpoints(self) -> list[AdminEndpoint]:
         """Return its part of the admin listener, assets excepted."""
-        handlers = (self.view, self._requests, self.feed, self.drains, self._adapters)
+        handlers = (self.view, self._requests, self.feed, self.drains, self._adapters, self._members)
         return [*self._pages.endpoints(), *endpoints_of(*handlers)]
 
     def start(self, spawn: Spawn) -> None:
@@ -136,5 +144,12 @@ class AdminContext:
     def live(self) -> LiveState:
         """Return lanes and deployments as they are at this moment."""
         cache = self._cache
-        own = live_state(self._snapshot(), self._clock(), cache_entries=cache.num_entries, cache_bytes=cache.num_bytes)
+        own = live_state(
+            self._snapshot(),
+            self._clock(),
+            cache_entries=cache.num_entries,
+            cache_bytes=cache.num_bytes,
+            departing=self._sources.departing(),
+            groups=self._sources.groups(),
+        )
         return of_machine(own, self._workers())

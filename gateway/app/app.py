@@ -37,6 +37,7 @@ from gateway.api.stored_responses import ResponseHandlers
 from gateway.api.tokenization import TokenizationHandlers
 from gateway.app.certificates import CertificateWatch, read_certificates
 from gateway.app.control_plane import ControlPlane
+from gateway.app.discovery.membership import Membership
 from gateway.app.machine_parts import MachineParts, remote_embedder
 from gateway.app.observability import Observability, read_live_gauges
 from gateway.app.own_encoder import OwnEncoder
@@ -68,6 +69,7 @@ from gateway.policies.policy_file import PolicyRevision, PolicyStatus
 from gateway.policies.reading import PolicyHooks
 from gateway.routing.quality_files import load_predictors
 from gateway.routing.snapshot import Ejections, PolicyInForce, PolicySnapshot, SnapshotBuilder
+from gateway.routing.trial import Trial
 from gateway.store.shared_clock import SharedClock
 from gateway.telemetry.lag import LagMeter
 from gateway.telemetry.logs.log import LogWriter
@@ -75,8 +77,10 @@ from gateway.telemetry.memory import body_budget_bytes, memory_limit_bytes, resi
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.records.recent import RecentRequests
 from gateway.timeline import Clock, Outcome, RequestIds
+from gateway.upstreams.reach import ReachError
 from gateway.util.workers import Workers
 from routing_policies.policy.document import Policy
+from routing_policies.policy.members import group_of, is_member
 from routing_policies.quality.predictor import Predictors
 
 _MAX_ADMIN_CONNECTIONS = 256
@@ -149,6 +153,17 @@ class Gateway:
         self._answers.on_audit = self.control.note_audit
         self._own_encoder = OwnEncoder(config, runtime, member=member, embedder=self._embedder)
         self._builder = self._make_builder(around, ejection or EjectionRules(), predictors)
+        self._builder.departures.drain_s = config.process.discovery.drain_s
+        self._membership = Membership(
+            config.process.discovery,
+            self._stores.control,
+            log=self.log,
+            metrics=self.metrics,
+            clock=clock,
+            environment=around.environment,
+            on_change=self._take_members,
+        )
+        self._canary: CanaryTrial | None = None
         observers = (*self.control.watchers(), self.recent.note)
         self._records = Observability(config, runtime, observers, self.control.sampler)
         self._tasks = BackgroundTasks(runtime.note_failed_task)
@@ -236,6 +251,8 @@ class Gateway:
                 cache=self._cache,
                 route_stats=self._answers.route_stats,
                 facts=self._facts,
+                departing=lambda: self._builder.departures.members,
+                groups=lambda: self._membership.groups(self.snapshot),
                 workers=lambda: () if self._machine is None else self._machine.live_states,
             ),
             engines=EngineFacts(lambda: {} if self.snapshot is None else self.snapshot.deployments.values(), clock),
@@ -336,6 +353,7 @@ class Gateway:
             await self._own_encoder.start()
             await self._stores.try_reach()
             await self.control.load()
+            await self._membership.settle()
             await self._prober.probe_all()
             await self.server.start()
         except BaseException:
@@ -346,6 +364,7 @@ class Gateway:
         self._tasks.spawn(self._prober.run(), "readiness")
         self._tasks.spawn(self._liveness.run(), "liveness")
         self._tasks.spawn(self._feeds.run(), "load_feeds")
+        self._tasks.spawn(self._builder.departures.run(), "departures")
         self._tasks.spawn(self._certificates.run(), "certificates")
         self.control.start(self._tasks.spawn)
         self._stores.start(self._tasks.spawn)
@@ -398,6 +417,7 @@ class Gateway:
 
     async def _close(self) -> None:
         await self._tasks.cancel()
+        await self._membership.aclose()
         if self._lag is not None:
             self._lag.stop()
         await self.server.close()
@@ -421,6 +441,10 @@ class Gateway:
         return self.policy.current
 
     def _deployments(self) -> tuple[LiveDeployment, ...]:
+        """Return the deployments in force, and members that drain."""
+        return (*self._in_force(), *self._builder.departures.members)
+
+    def _in_force(self) -> tuple[LiveDeployment, ...]:
         if self.snapshot is None:
             return ()
         trial = self.snapshot.trial
@@ -428,9 +452,10 @@ class Gateway:
         return tuple(dict.fromkeys((*self.snapshot.deployments.values(), *beside)))
 
     def _take_revision(self, revision: PolicyRevision) -> None:
-        before = self._deployments()
-        snapshot = self._builder.build(revision.policy, revision.revision, self.snapshot)
+        before = self._in_force()
+        snapshot = self._builder.build(revision.policy, revision.revision, self.snapshot, self._membership.known)
         self.policy.snapshot = snapshot
+        self._membership.follow([revision.policy])
         self._quotas.configure(revision.policy)
         self.metrics.follow(revision.policy, revision.revision)
         self.room.drains.apply()
@@ -442,21 +467,54 @@ class Gateway:
 
     def _take_trial(self, policy: Policy | None, canary: CanaryTrial | None) -> None:
         """Put a canary beside what is in force, or take it away. Raises ReachError."""
-        base, before = self._current(), self._deployments()
-        trial = None
-        if policy is not None and canary is not None:
-            trial = self._builder.build_trial(
-                policy, canary.revision, base, salt=canary.id, percent=canary.percent, tenants=canary.tenants
-            )
+        base, before = self._current(), self._in_force()
+        trial = None if policy is None or canary is None else self._trial_of(policy, canary, base)
         if trial is not base.trial:
-            self.policy.snapshot = replace(base, trial=trial)
+            self.policy.snapshot, self._canary = replace(base, trial=trial), canary
+            self._membership.follow([base.document] if policy is None else [base.document, policy])
             self._replace(before)
+
+    def _trial_of(
+        self, policy: Policy, canary: CanaryTrial, base: PolicySnapshot, previous: Trial | None = None
+    ) -> Trial:
+        return self._builder.build_trial(
+            policy,
+            canary.revision,
+            base,
+            salt=canary.id,
+            percent=canary.percent,
+            tenants=canary.tenants,
+            members=self._membership.known,
+            previous=previous,
+        )
+
+    def _take_members(self) -> None:
+        """Put new members beside the others, and let those that are no longer listed drain."""
+        base = self.snapshot
+        if base is None:
+            return
+        before = self._in_force()
+        try:
+            snapshot = self._builder.build(base.document, base.revision, base, self._membership.known)
+            if base.trial is not None and self._canary is not None:
+                trial = self._trial_of(base.trial.snapshot.document, self._canary, snapshot, base.trial)
+                snapshot = replace(snapshot, trial=trial)
+        except ReachError as error:
+            self.log.event("members_refused", level="error", error=str(error))
+            return
+        self.policy.snapshot = snapshot
+        self.room.drains.apply()
+        self._replace(before)
 
     def _replace(self, before: tuple[LiveDeployment, ...]) -> None:
         """Let go of deployments that nothing in force uses any more, and check all the others."""
-        retained = self._deployments()
+        retained = self._in_force()
         for deployment in before:
-            if deployment not in retained:
+            if deployment in retained:
+                continue
+            if is_member(deployment.id):
+                self._builder.departures.note_left(deployment)
+            else:
                 self._tasks.spawn(deployment.retire(), "retire")
         if before:
             self._tasks.spawn(self._prober.probe_all(), "probe")
@@ -493,12 +551,13 @@ class Gateway:
             self.metrics.rejected.labels(str(error.status)).inc()
 
     def _count_ejection(self, deployment: str, kind: FailureKind, backoff_s: float) -> None:
-        self.metrics.ejections.labels(deployment, kind).inc()
+        self.metrics.ejections.labels(group_of(deployment), kind).inc()
         self.log.event("deployment_ejected", level="warning", deployment=deployment, reason=kind, backoff_s=backoff_s)
 
     def _read_live_state(self) -> None:
         lanes = () if self.snapshot is None else self.snapshot.lanes.values()
         read_live_gauges(self.metrics, self._deployments(), lanes)
+        self._membership.read_state(self.snapshot, self._builder.departures.members)
         self._answers.read_state()
         if self._lag is not None:
             self.metrics.loop_lag.labels().set(self._lag.take_worst_s())

@@ -11,6 +11,7 @@ from gateway.policies.reading import PolicyChecks
 from gateway.routing.deployment_dialects import upstream_dialect_of
 from gateway.upstreams.reach import reach_of
 from routing_policies.policy.document import Policy
+from routing_policies.policy.members import sample_member
 from routing_policies.quality.predictor import Predictors
 
 
@@ -28,7 +29,7 @@ def acceptance(
         if exposed is not None and not policy.has_keys and not has_stored_keys():
             raise ConfigError(exposed)
         for deployment in policy.deployments:
-            reach_of(deployment, environment)
+            reach_of(sample_member(deployment), environment)
             upstream_dialect_of(deployment)
 
     return accept

@@ -19,6 +19,7 @@ from gateway.request_context import RequestContext
 from gateway.routing.prompt_of import prompt_of, prompt_text
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.util.fair_bounded_dict import FairRecent
+from routing_policies.policy.members import group_of
 from routing_policies.quality.features import Features, features_of
 from routing_policies.quality.hashing import WordHasher
 from routing_policies.quality.pairs import weak_and_strong
@@ -78,7 +79,7 @@ class Learner:
         """Remember an answer chosen by a prediction, because feedback may name it."""
         record, verdict = ctx.record, None if ctx.routing_request is None else ctx.routing_request.verdict
         for pair_predictor, assessed in () if verdict is None else verdict.assessed:
-            if pair_predictor.deployment == record.deployment:
+            if pair_predictor.deployment == group_of(record.deployment):
                 pair, vector = pair_predictor.predictor.pair, ctx.known_vector
                 given = _Given(record.tenant, pair_predictor.deployment, pair, assessed.features, vector, assessed.kind)
                 self._answers.put((record.tenant, record.request_id), given, record.tenant)

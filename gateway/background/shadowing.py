@@ -21,6 +21,7 @@ from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.timeline import Outcome
+from routing_policies.policy.members import group_of
 
 VERDICTS: Final = {True: "same", False: "different", None: "unclear"}
 
@@ -63,7 +64,7 @@ class Shadower:
         if shadow is None or record.outcome is not Outcome.COMPLETED:
             return
         # An answer of the shadow itself is as useful for the pair, once the other model has answered, too.
-        other = shadow.id if record.deployment != shadow.id else planned.counterpart(shadow.id)
+        other = shadow.id if group_of(record.deployment) != group_of(shadow.id) else planned.counterpart(shadow.id)
         if other is not None:
             self._num_sent[planned.route.id] += 1
             self._tasks.spawn(self._compare(ctx, request, planned, other), "shadow")
@@ -76,7 +77,7 @@ class Shadower:
             texts = [None if one is None else text_of(one) for one in (given, answer)]
             is_same = None if texts[0] is None or texts[1] is None else is_equivalent(texts[0], texts[1])
             verdict = "not_asked" if answer is None else VERDICTS[is_same]
-            self._metrics.shadows.labels(planned.route.id, shadow, verdict).inc()
+            self._metrics.shadows.labels(planned.route.id, group_of(shadow), verdict).inc()
             if is_same is not None:
                 ids = ctx.record.deployment, shadow
                 await self._learner.note(question, ids, is_same=is_same, source="shadow", ctx=ctx)

@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from gateway.config.addresses import is_loopback, is_socket, socket_problem
 from gateway.config.checks import ConfigError, require_address, require_range, require_tls_pair
+from gateway.config.discovery import DiscoverySettings
 from gateway.config.telemetry import TelemetrySettings
 from gateway.http.address import inherited_descriptors
 from gateway.http.limits import EdgeLimits
@@ -73,6 +74,7 @@ class ProcessSettings:
     `penstock up` one for each core beyond two.
     """
     embeddings: EmbeddingsSettings = field(default_factory=EmbeddingsSettings)
+    discovery: DiscoverySettings = field(default_factory=DiscoverySettings)
 
     def __post_init__(self) -> None:
         """Reject values no type can; ConfigError starts with the key."""

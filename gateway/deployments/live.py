@@ -12,6 +12,7 @@ from gateway.deployments.health.health import DeploymentHealth
 from gateway.deployments.health.round_trip import RoundTrip
 from gateway.deployments.health.second_attempts import RecentDelays, RetryBudget
 from gateway.deployments.seq_bound import SequenceBound
+from gateway.deployments.slow_start import SlowStart
 from gateway.deployments.starting import StartProgress, StartReport
 from gateway.dialects.upstream_dialect import UpstreamDialect
 from gateway.limits.limiter import Limiter
@@ -20,6 +21,7 @@ from gateway.upstreams.reach import UpstreamHeaders, UpstreamReach
 from routing_policies.estimation.estimators import PeakEwma
 from routing_policies.operations import input_modalities_of, operations_of
 from routing_policies.policy.document import Deployment, PlainAsStream
+from routing_policies.policy.members import group_of
 
 _RETIRE_POLL_S: Final = 0.1
 _LONGEST_DECAY_S: Final = 60.0
@@ -43,6 +45,8 @@ class LiveDeployment:
         "first_bytes",
         "fixed_headers",
         "forecast",
+        "group",
+        "has_left",
         "health",
         "id",
         "input_modalities",
@@ -59,6 +63,7 @@ class LiveDeployment:
         "root_path",
         "round_trip",
         "seq_bound",
+        "slow_start",
         "starting",
         "tls",
         "url",
@@ -75,6 +80,8 @@ class LiveDeployment:
         dialect: UpstreamDialect | None = None,
     ) -> None:
         self.id = deployment.id
+        self.group = group_of(deployment.id)
+        """Id of the policy's deployment: that of a member's group, else its own."""
         self.model = deployment.model
         self.adapters: frozenset[str] = frozenset()
         """Names of the adapters that its engine reports."""
@@ -128,6 +135,10 @@ class LiveDeployment:
         """True by the last probe or failed connect; False while draining."""
         self.is_draining = False
         """True if operators admit no new requests there; those in flight end normally."""
+        self.has_left = False
+        """True while its source does not list it; it gets no new requests, and those in flight end normally."""
+        self.slow_start: SlowStart | None = None
+        """Warm-up of its group's members; None for a deployment with a URL of its own."""
 
     def path_of(self, endpoint: bytes) -> bytes:
         """Return the path of an endpoint after the URL, such as `/chat/completions`."""
@@ -165,6 +176,30 @@ class LiveDeployment:
             self._headers = headers
             self.fixed_headers.clear()
 
+    @property
+    def may_be_ready(self) -> bool:
+        """Return whether a good probe makes it ready."""
+        return not (self.is_draining or self.has_left)
+
+    def depart(self, *, has_left: bool) -> None:
+        """Stop sending new requests to a member that its source no longer lists, or resume after the next probe."""
+        self.has_left = has_left
+        self.is_ready = self.is_ready and not has_left
+
+    def begin_warm_up(self, now: float) -> None:
+        """Let a new process there get its share of the requests slowly, where it is a member of a group."""
+        if self.slow_start is not None:
+            self.slow_start.begin(self.id, now)
+
+    def warm_up_share(self, now: float) -> float:
+        """Return the share of what an old member of its group gets; 1 where it has none."""
+        return 1.0 if self.slow_start is None else self.slow_start.share(self.id, now)
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether a request holds a permit or waits for one."""
+        return bool(self.limiter.in_flight or self.limiter.num_waiting)
+
     def drain(self, *, is_draining: bool) -> None:
         """Stop sending new requests there, or resume after the next successful probe."""
         self.is_draining = is_draining
@@ -179,7 +214,7 @@ class LiveDeployment:
 
     def ready_in_s(self, now: float) -> float | None:
         """Return the forecast seconds until it is ready; None when it is ready or nothing indicates that it will be."""
-        return None if self.is_ready or self.is_draining else self.starting.left_s(now)
+        return None if self.is_ready or not self.may_be_ready else self.starting.left_s(now)
 
     @property
     def in_flight(self) -> int:
@@ -194,6 +229,6 @@ class LiveDeployment:
 
     async def retire(self) -> None:
         """Close its connections after its last request has ended; for a deployment that left the policy."""
-        while self.limiter.in_flight or self.limiter.num_waiting:
+        while self.is_busy:
             await asyncio.sleep(_RETIRE_POLL_S)
         await self.client.aclose()

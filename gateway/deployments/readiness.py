@@ -104,7 +104,7 @@ class ReadinessProber:
         if not can_answer:
             deployment.health.note_not_ready(self._clock())
         self._note_process(deployment, is_ready=is_ready)
-        is_ready = is_ready and not deployment.is_draining
+        is_ready = is_ready and deployment.may_be_ready
         if is_ready != deployment.is_ready or deployment not in self._known:
             self._known.add(deployment)
             deployment.is_ready = is_ready
@@ -126,9 +126,13 @@ class ReadinessProber:
         """Drop the health record of a process that has been replaced; a failed connect alone proves no new one."""
         if not is_ready:
             self._down.add(deployment)
-        elif deployment in self._down:
+            return
+        if deployment in self._down:
             self._down.discard(deployment)
             deployment.health.reset(self._clock())
+            deployment.begin_warm_up(self._clock())
+        elif deployment not in self._known:
+            deployment.begin_warm_up(self._clock())
 
 
 def _is_late(error: UpstreamError) -> bool:

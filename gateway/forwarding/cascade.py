@@ -234,7 +234,7 @@ class Cascader:
             return await self._attempts.open(work, live)
 
     def _count(self, live: LiveDeployment, reason: str) -> None:
-        self._metrics.decisions.labels("cascade", live.id, reason).inc()
+        self._metrics.decisions.labels("cascade", live.group, reason).inc()
 
 
 def _read(pieces: list[bytes]) -> LogprobReader:

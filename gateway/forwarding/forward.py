@@ -23,6 +23,7 @@ from gateway.telemetry.records.record import RequestPhase
 from gateway.timeline import Clock, Stage
 from gateway.util.workers import Workers
 from routing_policies.decision import Decision
+from routing_policies.policy.members import group_of
 
 MAX_ATTEMPTS: Final = 2
 
@@ -149,11 +150,11 @@ class Forwarder:
         elif not (live.retries.spend() if is_paid else self._budget.spend_with(live.retries)):
             raise failure
         else:
-            self._metrics.retries.labels(ctx.record.deployment).inc()
+            self._metrics.retries.labels(group_of(ctx.record.deployment)).inc()
         if work.planned.is_panicking:
             self._metrics.panics.labels(work.planned.route.id).inc()
         choice = "retry" if tried else ("wait" if decision.deployment is None else decision.cause)
-        self._metrics.decisions.labels(decision.policy, live.id, choice).value += 1.0
+        self._metrics.decisions.labels(decision.policy, live.group, choice).value += 1.0
         ctx.record.deployment = live.id
         ctx.record.attempts += 1
         ctx.record.decisions += (decision,)

@@ -183,10 +183,10 @@ class _Race:
         """Count the prompt tokens that `loser` received for nothing."""
         counted = self._other if end is not HedgeEnd.FAILED else loser
         if counted is not None:
-            self._metrics.hedges.labels(counted.id, end).inc()
+            self._metrics.hedges.labels(counted.group, end).inc()
         routing_request = self._work.ctx.routing_request
         if routing_request is not None:
-            self._metrics.hedged_tokens.labels(loser.id).inc(routing_request.price.prompt_tokens)
+            self._metrics.hedged_tokens.labels(loser.group).inc(routing_request.price.prompt_tokens)
 
 
 def _abandon(task: asyncio.Task[UpstreamAttempt | None]) -> None:

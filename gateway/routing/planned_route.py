@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -26,6 +26,7 @@ from gateway.timeline import Clock
 from gateway.upstreams.http1.request import ExchangeTimeouts
 from routing_policies.decision import Decision
 from routing_policies.policy.document import Cascade, Deployment, Route, Select
+from routing_policies.policy.members import group_of, is_member
 from routing_policies.profile import Profile, profile_of
 from routing_policies.quality.cascade import Inquiry
 from routing_policies.quality.pairs import (
@@ -37,6 +38,7 @@ from routing_policies.quality.pairs import (
     weak_and_strong,
 )
 from routing_policies.quality.predictor import Predictors
+from routing_policies.share import share_of
 from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
 _NOBODY: Final[frozenset[str]] = frozenset()
@@ -61,6 +63,7 @@ class PlannedRoute:
         "_members",
         "_rng",
         "_shortlist",
+        "_slow_starts",
         "_strongest",
         "_thresholds",
         "_zone",
@@ -96,7 +99,7 @@ class PlannedRoute:
         adapter: str | None = None,
     ) -> None:
         resolved = route.select.resolved()
-        members = [rules[item.id] for item in resolved] if profile_of(route.select).reads_quality else []
+        members = _one_each(rules[item.id] for item in resolved) if profile_of(route.select).reads_quality else []
         self.pair_predictors = pair_predictors_of(members, predictors)
         """Predictors of quality from the prompt; empty where the choice does not depend on it."""
         select = served_select(route.select, members, self.pair_predictors)
@@ -121,7 +124,7 @@ class PlannedRoute:
         self.profile: Profile = profile_of(route.select)
         self.reads_prompt = bool(self.pair_predictors) or self.profile.reads_key
         """True if the choice depends on the prompt's content; otherwise `weighed` has nothing to add."""
-        self._cascade_pair = _cascade_pair(route.select, [rules[item.id] for item in route.select.resolved()])
+        self._cascade_pair = _cascade_pair(route.select, members)
         has_pair = bool(self.pair_predictors) or self._cascade_pair is not None
         self._strongest = strongest_of(members).id if has_pair else None
         self._thresholds = predictors.thresholds
@@ -131,7 +134,7 @@ class PlannedRoute:
         self._members = tuple(live for live, _ in self.candidates)
         is_priced, rated = self.profile.reads_cost, rated_candidates(route.select, members, self.pair_predictors)
         self.options = tuple(
-            LiveCandidate(rated.get(live.id, rules[live.id]), live, weight, is_priced=is_priced)
+            LiveCandidate(rated.get(live.group, rules[live.id]), live, weight, is_priced=is_priced)
             for live, weight in self.candidates
         )
         zones = [(live, rules[live.id].zone) for live in self._members]
@@ -143,7 +146,9 @@ class PlannedRoute:
         self.deployment_ids = tuple(live.id for live, _ in self.candidates)
         self.cache_candidates = "\n".join(sorted({live.model_with(adapter) for live, _ in self.candidates})).encode()
         """Models that may answer: a stored response of theirs may be served wherever the same models may answer."""
-        self._foregone = self._decide_alone() if self.profile.takes_first or len(self.candidates) == 1 else None
+        is_first_sure = self.profile.takes_first and not is_member(self.candidates[0][0].id)
+        self._foregone = self._decide_alone() if is_first_sure or len(self.candidates) == 1 else None
+        self._slow_starts = tuple({live.slow_start: None for live in self._members if live.slow_start is not None})
         contexts = [live.context_tokens for live, _ in self.candidates]
         known = [context for context in contexts if context is not None]
         self.context_tokens = max(known) if len(known) == len(contexts) else None
@@ -169,6 +174,8 @@ class PlannedRoute:
         routing_request: RoutingRequest | None = None,
         avoid: frozenset[str] = _NOBODY,
         seen: Sequence[Seen] = (),
+        *,
+        is_last_resort: bool = False,
     ) -> Decision:
         """Choose the candidate for this attempt by the current state; one of `avoid` only when no other can serve.
 
@@ -181,7 +188,9 @@ class PlannedRoute:
                 self.is_panicking = False
                 return self._foregone
         now = self._clock()
-        attempt = self._attempt(now, already_tried, avoid, routing_request)
+        is_drawn = is_last_resort or (bool(seen) and self._shortlist is not None)  # `few` left out its own
+        cold = self._cold(now, rng, routing_request) if self._slow_starts and not is_drawn else _NOBODY
+        attempt = self._attempt(now, already_tried, avoid, routing_request, cold)
         if seen and self._shortlist is not None and routing_request is not None:
             views = [view for option, view in seen if option.live.is_ready]
             if views:
@@ -196,13 +205,17 @@ class PlannedRoute:
         self.is_panicking = out.is_panic
         views = self._views(few or self.options, now, routing_request, out, seen)
         decision = self.profile.decide(views, attempt, rng)
-        if avoid and not decision.is_possible:
-            return self.decide(already_tried, rng, routing_request)
+        if (avoid or cold) and not decision.is_possible:
+            return self.decide(already_tried, rng, routing_request, is_last_resort=True)
         return decision
 
     def few(self, now: float, routing_request: RoutingRequest) -> list[LiveCandidate] | None:
         """Return the few of many candidates that a decision would weigh; None where it weighs all."""
-        return None if self._shortlist is None else self._shortlist.draw(routing_request, FIRST_ATTEMPT, now, self._rng)
+        if self._shortlist is None:
+            return None
+        cold = self._cold(now, self._rng, routing_request)
+        attempt = Attempt(cold=cold) if cold else FIRST_ATTEMPT
+        return self._shortlist.draw(routing_request, attempt, now, self._rng)
 
     def views(self, now: float, routing_request: RoutingRequest) -> list[DeploymentView]:
         """Return every candidate's view for this request, in the route's order."""
@@ -233,41 +246,65 @@ class PlannedRoute:
             for option in options
         ]
 
+    def _cold(self, now: float, rng: random.Random, routing_request: RoutingRequest | None) -> frozenset[str]:
+        """Return the new members that leave this request to others; a conversation stays at one that has answered it.
+
+        A choice by a conversation's key leaves out the same members for all its requests.
+        """
+        cold = _NOBODY
+        key = None if routing_request is None else routing_request.key
+        for group in self._slow_starts:
+            if group.is_active:
+                cold |= group.cold(now, _Draws(rng, key))
+        return cold if not cold or routing_request is None else cold - {routing_request.last_deployment or ""}
+
     def _attempt(
-        self, now: float, already_tried: frozenset[str], avoid: frozenset[str], routing_request: RoutingRequest | None
+        self,
+        now: float,
+        already_tried: frozenset[str],
+        avoid: frozenset[str],
+        routing_request: RoutingRequest | None,
+        cold: frozenset[str],
     ) -> Attempt:
         if routing_request is None or not self.profile.reads_targets:
             key = None if routing_request is None else routing_request.key
-            if not already_tried and not avoid and key is None:
+            if not already_tried and not avoid and key is None and not cold:
                 return self._first
-            return Attempt(already_tried=already_tried, avoid=avoid, zone=self._zone, key=key)
+            return Attempt(already_tried=already_tried, avoid=avoid, zone=self._zone, key=key, cold=cold)
         ttft_by = routing_request.admission_request.ttft_by
         ttft_slo_s = None if ttft_by is None else ttft_by - now
-        return Attempt(already_tried, avoid, ttft_slo_s, routing_request.tpot_slo_s, self._zone, routing_request.key)
+        tpot_slo_s, key = routing_request.tpot_slo_s, routing_request.key
+        return Attempt(already_tried, avoid, ttft_slo_s, tpot_slo_s, self._zone, key, cold)
 
     def inquiry(self, live: LiveDeployment, routing_request: RoutingRequest | None) -> Inquiry | None:
         """Return the test for the beginning of this deployment's answer; None if every answer is passed on."""
         select = self.route.select
-        if select.policy != "cascade" or select.min_quality is None or live is not self._members[0]:
+        if select.policy != "cascade" or select.min_quality is None or live.group != self._members[0].group:
             return None
         first_tokens, min_confidence = (select.cascade or Cascade()).first_tokens, select.min_quality
         if self._cascade_pair is not None:
             min_confidence = self._thresholds.confidence(self._cascade_pair, select.min_quality)
         verdict = None if routing_request is None else routing_request.verdict
         for pair_predictor, assessed in () if verdict is None else verdict.assessed:
-            if pair_predictor.deployment == live.id:
+            if pair_predictor.deployment == live.group:
                 model = pair_predictor.predictor.model
                 return Inquiry(min_confidence, first_tokens, assessed.prediction.log_odds, model.checkpoints)
         return Inquiry(min_confidence, first_tokens)
 
     def counterpart(self, deployment: str) -> str | None:
         """Return the deployment whose answers show this one's quality, in a pair or a cascade; None outside of them."""
+        group, first = group_of(deployment), self._members[0].group
         weak = [pair_predictor.deployment for pair_predictor in self.pair_predictors]
-        if self._cascade_pair is not None and self._members[0].id not in weak:
-            weak.append(self._members[0].id)
-        if deployment == self._strongest:
-            return weak[0]
-        return self._strongest if deployment in weak else None
+        if self._cascade_pair is not None and first not in weak:
+            weak.append(first)
+        if group == self._strongest:
+            return self._member_of(weak[0])
+        return self._member_of(self._strongest) if group in weak and self._strongest is not None else None
+
+    def _member_of(self, group: str) -> str:
+        """Return a candidate of a group, a ready one where there is any."""
+        members = [live for live in self._members if live.group == group]
+        return max(members, key=lambda live: live.is_ready).id
 
     @property
     def encoders(self) -> tuple[str, ...]:
@@ -344,6 +381,29 @@ class PlannedRoute:
         """Return the deployment with the shortest queue for its size among those that lack only a permit."""
         full = [live for live, _ in self.candidates if decision.dropped.get(live.id) == "full"]
         return min(full, key=lambda live: live.limiter.num_waiting / live.limiter.limit)
+
+
+class _Draws:
+    """Numbers by which new members leave a request to others: at random, or by the conversation's key."""
+
+    __slots__ = ("_key", "_rng")
+
+    def __init__(self, rng: random.Random, key: int | None) -> None:
+        self._rng = rng
+        self._key = key
+
+    def __call__(self, member: str) -> float:
+        return self._rng.random() if self._key is None else share_of(self._key, f"warming:{member}")
+
+
+def _one_each(rules: Iterable[Deployment]) -> list[Deployment]:
+    """Return one deployment for each group, under the group's id; members of one group are equally good."""
+    found: dict[str, Deployment] = {}
+    for rule in rules:
+        group = group_of(rule.id)
+        if group not in found:
+            found[group] = rule if rule.id == group else msgspec.structs.replace(rule, id=group)
+    return list(found.values())
 
 
 def _cascade_pair(select: Select, members: Sequence[Deployment]) -> tuple[str, str] | None:

@@ -23,6 +23,7 @@ from routing_policies.decision import Decision
 from routing_policies.matching import NoRoute, RequestView, RouteTable
 from routing_policies.operations import route_for
 from routing_policies.policy.document import Policy, Route, Select
+from routing_policies.policy.members import group_of
 from routing_policies.quality.predictor import Predictors
 
 _NOBODY: Final[frozenset[str]] = frozenset()
@@ -57,6 +58,10 @@ class Router:
         self._rng = rng
         self._clock = clock
         self._rules = {rule.id: rule for rule in policy.deployments}
+        self._groups: dict[str, list[str]] = {}
+        """Ids of the deployments by the id in the policy; several for a group with members."""
+        for rule in policy.deployments:
+            self._groups.setdefault(group_of(rule.id), []).append(rule.id)
         self._affinity = affinity or AffinityIndex()
         self._zone = zone
         self._predictors = predictors or Predictors()
@@ -103,12 +108,12 @@ class Router:
             planned.fallbacks = tuple(
                 by_id[name] if name in by_id else self._lone(name)
                 for name in planned.route.select.fallback
-                if name in by_id or (name in self._deployments and self._serves(operation, name))
+                if name in by_id or (name in self._groups and self._serves(operation, self._groups[name][0]))
             )
 
     def _lone(self, deployment: str) -> PlannedRoute:
-        """Return a deployment as a fallback: a route of its own."""
-        return self._plan(Route(id=deployment, select=Select(candidates=(deployment,))))
+        """Return a deployment, or a group's members, as a fallback: a route of its own."""
+        return self._plan(Route(id=deployment, select=Select(candidates=tuple(self._groups[deployment]))))
 
     def _plan(self, route: Route, adapter: str | None = None) -> PlannedRoute:
         return PlannedRoute(

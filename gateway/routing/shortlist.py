@@ -68,6 +68,8 @@ def _is_fit(live: LiveDeployment, attempt: Attempt, now: float) -> bool:
     """Return whether nothing rules the candidate out; one that is due for another try counts as well."""
     if not live.is_ready:
         return False
-    if attempt is not FIRST_ATTEMPT and (live.id in attempt.already_tried or live.id in attempt.avoid):
+    if attempt is not FIRST_ATTEMPT and (
+        live.id in attempt.already_tried or live.id in attempt.avoid or live.id in attempt.cold
+    ):
         return False
     return live.health.is_usual or live.health.may_probe(now)

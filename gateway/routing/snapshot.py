@@ -6,12 +6,15 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 from gateway.access.api_keys import KeyRing, StoredKeys
 from gateway.deployments.affinity import AffinityIndex
 from gateway.deployments.health.ejection import EjectionRules, EjectionTally, FailureKind
 from gateway.deployments.health.health import DeploymentHealth
 from gateway.deployments.live import LiveDeployment
+from gateway.deployments.slow_start import SlowStart
+from gateway.discovery.departures import Departures
 from gateway.limits.lane import LaneRules, LiveLane, lane_rules
 from gateway.limits.limit import Limit, StaticLimit
 from gateway.limits.limiter import Limiter
@@ -22,7 +25,10 @@ from gateway.timeline import Clock
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.reach import UpstreamReach, headers_of, reach_of
 from routing_policies.policy.document import DEFAULT_LANES, Deployment, Policy
+from routing_policies.policy.members import SEPARATOR, VACANT_URL, MembersBySource, expanded
 from routing_policies.quality.predictor import Predictors
+
+_NO_MEMBERS: Final[MembersBySource] = {}
 
 EjectionReport = Callable[[str, FailureKind, float], None]
 """Callback for an ejection: the deployment, the reason, and the seconds."""
@@ -50,6 +56,9 @@ class PolicySnapshot:
 
     revision: str
     policy: Policy
+    """Policy with the known members in place of their groups."""
+    document: Policy
+    """Policy as it was written."""
     keys: KeyRing
     lanes: Mapping[str, LiveLane]
     default_lane: str
@@ -116,17 +125,33 @@ class SnapshotBuilder:
         self._stored_keys = stored_keys
         self._predictors = predictors
         self._connect = connect
+        self.departures = Departures(clock)
+        """Members that drain, which may come back."""
+        self._slow_starts: dict[str, SlowStart] = {}
         self.make_limiter = _make_limiter
         """Factory of the limiter of a deployment, by its id."""
         self.make_lane = _make_lane
         """Factory of a lane, by its id."""
 
-    def build(self, policy: Policy, revision: str, previous: PolicySnapshot | None = None) -> PolicySnapshot:
+    def build(
+        self,
+        document: Policy,
+        revision: str,
+        previous: PolicySnapshot | None = None,
+        members: MembersBySource = _NO_MEMBERS,
+    ) -> PolicySnapshot:
         """Build the snapshot of a policy, with the live state of `previous` carried over.
+
+        Args:
+            document: The policy as written.
+            revision: Name of its revision.
+            previous: Snapshot in force so far.
+            members: Known members of each source.
 
         Raises:
             ReachError: A deployment's URL, certificates, key or dialect is invalid; `previous` is then unchanged.
         """
+        policy = expanded(document, members)
         headers = {item.id: headers_of(item, self._environment) for item in policy.deployments}
         deployments = {
             item.id: self._deployment(item, previous.deployments.get(item.id) if previous else None)
@@ -139,6 +164,8 @@ class SnapshotBuilder:
             deployments[item.id].describe(item)
             deployments[item.id].plain_as_stream = item.plain_as_stream
             deployments[item.id].limiter.set_limit(StaticLimit(item.limits.max_in_flight), is_adaptive=has_targets)
+        self.departures.note_back(deployments.values())
+        self._warm_up(document, deployments)
         if previous is not None:
             _presume_ready(deployments.values(), previous.deployments.values())
         longer = {rule.longer for rule in rules}
@@ -153,12 +180,26 @@ class SnapshotBuilder:
         return PolicySnapshot(
             revision=revision,
             policy=policy,
+            document=document,
             keys=KeyRing(policy, self._stored_keys),
             lanes=lanes,
             default_lane=rules[0].id,
             deployments=deployments,
             router=self._router(policy, deployments),
         )
+
+    def _warm_up(self, document: Policy, deployments: Mapping[str, LiveDeployment]) -> None:
+        """Give each group's members their common warm-up; it outlives revisions."""
+        for item in document.deployments:
+            if item.discover is None:
+                self._slow_starts.pop(item.id, None)
+                continue
+            group = self._slow_starts.setdefault(item.id, SlowStart(item.discover.slow_start_s))
+            group.duration_s = item.discover.slow_start_s
+            members = tuple(live for live in deployments.values() if live.group == item.id)
+            group.members = members
+            for live in members:
+                live.slow_start = group
 
     def _router(self, policy: Policy, deployments: Mapping[str, LiveDeployment]) -> Router:
         return Router(
@@ -173,29 +214,40 @@ class SnapshotBuilder:
 
     def build_trial(
         self,
-        policy: Policy,
+        document: Policy,
         revision: str,
         base: PolicySnapshot,
         *,
         salt: str,
         percent: int,
         tenants: Iterable[str] | None,
+        members: MembersBySource = _NO_MEMBERS,
+        previous: Trial | None = None,
     ) -> Trial:
         """Build a snapshot beside `base` for some of the traffic; both share lanes, permits and connections.
+
+        `previous` is the trial so far, whose deployments continue.
 
         Raises:
             ReachError: A deployment that `base` does not have is invalid; `base` is unchanged in any case.
         """
-        deployments = {item.id: self._deployment(item, base.deployments.get(item.id)) for item in policy.deployments}
+        policy = expanded(document, members)
+        own = {} if previous is None else previous.snapshot.deployments
+        deployments = {
+            item.id: self._deployment(item, base.deployments.get(item.id) or own.get(item.id))
+            for item in policy.deployments
+        }
         for item in policy.deployments:
             live = deployments[item.id]
             if base.deployments.get(item.id) is not live:
                 live.headers = headers_of(item, self._environment)
                 live.describe(item)
-        _presume_ready(deployments.values(), base.deployments.values())
+        self.departures.note_back(deployments.values())
+        _presume_ready(deployments.values(), (*base.deployments.values(), *own.values()))
         snapshot = PolicySnapshot(
             revision=revision,
             policy=policy,
+            document=document,
             keys=KeyRing(policy, self._stored_keys),
             lanes=base.lanes,
             default_lane=base.default_lane,
@@ -219,6 +271,8 @@ class SnapshotBuilder:
     def _deployment(self, item: Deployment, retained: LiveDeployment | None) -> LiveDeployment:
         if retained is not None and retained.serves(item):
             return retained
+        if (recalled := self.departures.recalled(item)) is not None:
+            return recalled
         reach, dialect = reach_of(item, self._environment), upstream_dialect_of(item)
         client = self._connect(item.id, reach)
         limiter = self.make_limiter(item.id, StaticLimit(item.limits.max_in_flight), self._clock)
@@ -239,8 +293,9 @@ def _make_lane(lane: str, rules: LaneRules) -> LiveLane:
 def _presume_ready(now: Iterable[LiveDeployment], before: Iterable[LiveDeployment]) -> None:
     """Mark the deployments that a reload adds as ready until a probe or a failed connect shows otherwise.
 
-    That is better than a gap.
+    That is better than a gap. Members of groups come while others serve, so they are probed first.
     """
     known = set(before)
     for live in now:
-        live.is_ready = (live.is_ready or live not in known) and not live.is_draining
+        is_presumed = live not in known and SEPARATOR not in live.id and live.url != VACANT_URL
+        live.is_ready = (live.is_ready or is_presumed) and live.may_be_ready

@@ -14,6 +14,7 @@ class MetricFamilies:
         self._add_admission(make)
         self._add_cache(make)
         self._add_routing(make)
+        self._add_discovery(make)
         self._add_process(make)
 
     def _add_requests(self, make: Instruments) -> None:
@@ -127,6 +128,18 @@ class MetricFamilies:
         )
         self.start_waits = make.counter(
             "start_waits_total", "Requests for which only deployments that were starting were left.", ("route", "end")
+        )
+
+    def _add_discovery(self, make: Instruments) -> None:
+        """Add the families of deployments whose members come and go."""
+        self.members = make.gauge(
+            "discovery_members", "Members of a deployment with discover, by state.", ("deployment", "state")
+        )
+        self.discovery_up = make.gauge(
+            "discovery_up", "Whether the source of a deployment's members could be read the last time.", ("deployment",)
+        )
+        self.discovery_reads = make.counter(
+            "discovery_reads_total", "Listings and failures of sources of members.", ("source", "result")
         )
 
     def _add_process(self, make: Instruments) -> None:

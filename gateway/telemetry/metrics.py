@@ -14,6 +14,7 @@ from gateway.telemetry.records.worth import Worth, worth_of
 from gateway.telemetry.window import History
 from gateway.timeline import STAGE_LABELS, Clock, Outcome, Stage
 from routing_policies.policy.document import Policy, Slo
+from routing_policies.policy.members import SEPARATOR
 
 OTHER = "other"
 """Label of tenants that are not configured."""
@@ -44,6 +45,11 @@ def prompt_bucket(prompt_tokens: int) -> str:
         if prompt_tokens < bound:
             return label
     return LAST_PROMPT_BUCKET
+
+
+def _label(deployment: str) -> str:
+    """Return the label of a deployment: the group's id for a member, so that the policy bounds the labels."""
+    return deployment.partition(SEPARATOR)[0]
 
 
 class _Latencies:
@@ -107,7 +113,7 @@ class GatewayMetrics(MetricFamilies):
     def record(self, record: RequestRecord) -> None:
         """Count one finished request; called exactly once for each."""
         outcome = record.outcome or Outcome.FAILED
-        key = (record.route, record.deployment, outcome)
+        key = (record.route, _label(record.deployment), outcome)
         counter = self._requests.get(key)
         if counter is None:
             counter = self._requests[key] = self.requests.labels(*key)
@@ -156,7 +162,7 @@ class GatewayMetrics(MetricFamilies):
             answers.completion_tokens.value += record.handed_over.usage.completion_tokens
             if self.worth is not None:
                 left = record.handed_over
-                self.cost.labels(left.deployment).inc(self.worth.cost(left.deployment, left.usage) or 0.0)
+                self.cost.labels(_label(left.deployment)).inc(self.worth.cost(left.deployment, left.usage) or 0.0)
         if usage is not None:
             answers.prompt_tokens.value += usage.prompt_tokens
             answers.completion_tokens.value += usage.completion_tokens
@@ -178,7 +184,7 @@ class GatewayMetrics(MetricFamilies):
             source = _SAVED_BY_FLIGHT if record.cache_reason == _SAVED_BY_FLIGHT else record.cache
             self.saved_cost.labels(source).inc(dearest)
         elif cost is not None:
-            self.cost.labels(record.deployment).inc(cost)
+            self.cost.labels(_label(record.deployment)).inc(cost)
             left = record.handed_over
             given_up = 0.0 if left is None else worth.cost(left.deployment, left.usage) or 0.0
             self.saved_cost.labels("routing").inc(max(dearest - cost - given_up, 0.0))
@@ -188,7 +194,7 @@ class GatewayMetrics(MetricFamilies):
 
     def _record_latencies(self, record: RequestRecord, usage: Usage | None) -> None:
         num_prompt = record.bytes_in // _BYTES_PER_TOKEN if usage is None else usage.prompt_tokens
-        key = (record.deployment, prompt_bucket(num_prompt), record.cache)
+        key = (_label(record.deployment), prompt_bucket(num_prompt), record.cache)
         latencies = self._latencies.get(key)
         if latencies is None:
             latencies = self._latencies[key] = _Latencies(

@@ -97,7 +97,7 @@ class Connector:
             address,
             self._target.port,
             ssl=self._context,
-            server_hostname=self._target.host if self._target.is_tls else None,
+            server_hostname=self._target.tls_name or self._target.host if self._target.is_tls else None,
         )
 
     async def _connect_through(self, proxy: Proxy, protocol: Connection, address: str) -> None:
@@ -112,7 +112,9 @@ class Connector:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await loop.sock_connect(raw, (address, proxy.port))
             await _open_tunnel(raw, proxy, target)
-            await loop.create_connection(lambda: protocol, sock=raw, ssl=self._context, server_hostname=target.host)
+            await loop.create_connection(
+                lambda: protocol, sock=raw, ssl=self._context, server_hostname=target.tls_name or target.host
+            )
         except BaseException:  # cancellation too: no other code owns the socket
             raw.close()
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -47,7 +47,7 @@ def reach_of(deployment: Deployment, environment: Mapping[str, str]) -> Upstream
     """Return the deployment's reach, reading its CA file; raises ReachError."""
     headers = headers_of(deployment, environment)
     try:
-        target = Target.parse(deployment.url)
+        target = _named(Target.parse(deployment.url), deployment)
     except TargetError as error:
         raise ReachError(f"deployments.{deployment.id}.url: {error}") from error
     ca_file = None if deployment.tls is None else Path(deployment.tls.ca_file)
@@ -56,6 +56,13 @@ def reach_of(deployment: Deployment, environment: Mapping[str, str]) -> Upstream
     except TlsConfigError as error:
         raise ReachError(f"deployments.{deployment.id}.tls.ca_file: {error}") from error
     return UpstreamReach(target=target, tls=context, headers=headers, proxy=_proxy_of(deployment, target, environment))
+
+
+def _named(target: Target, deployment: Deployment) -> Target:
+    """Return a member's target with the name that its certificate has, where its group states or implies one."""
+    found = deployment.discover
+    name = None if found is None or not target.is_tls else found.tls_name or found.dns
+    return target if name is None else replace(target, tls_name=name)
 
 
 def headers_of(deployment: Deployment, environment: Mapping[str, str]) -> UpstreamHeaders:

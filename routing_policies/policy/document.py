@@ -59,6 +59,29 @@ EnvironmentName = Annotated[
 
 Errors do not repeat the value, because it may be the secret itself, pasted into the wrong place.
 """
+HostName = Annotated[
+    str,
+    Meta(
+        pattern=r"^(?=.{1,253}(?!\n)$)[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_.])?(?!\n)$",
+        description="a host name of letters, digits and . _ -",
+    ),
+]
+KubernetesService = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?!\n)$",
+        description="namespace/name of a Kubernetes Service",
+    ),
+]
+Port = Annotated[int, Meta(ge=1, le=65_535)]
+PortName = Annotated[
+    str, Meta(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,13}[a-z0-9])?(?!\n)$", description="a port's name in the Service")
+]
+BasePath = Annotated[
+    str, Meta(pattern=r"^(?:|(?:/[A-Za-z0-9._~-]+)+)(?!\n)$", description="empty, or a path such as /v1")
+]
+SlowStartSeconds = Annotated[int, Meta(ge=0, le=3_600)]
+MemberCount = Annotated[int, Meta(ge=1, le=1_024)]
 AbsolutePath = Annotated[str, Meta(pattern=r"^/[^\x00\r\n]*(?!\n)$", description="an absolute path")]
 Milliseconds = Annotated[int, Meta(ge=1, le=3_600_000)]
 Seconds = Annotated[int, Meta(ge=1, le=31_536_000)]
@@ -108,6 +131,11 @@ UnknownFields = Literal["pass", "reject"]
 NoRouteCode = Literal["model_not_found", "model_not_allowed", "unsupported_operation"]
 OperationName = Literal["chat", "completions", "embeddings"]
 Modality = Literal["text", "image", "audio", "video", "file"]
+
+MemberScheme = Literal["http", "https"]
+MEMBER_SOURCES: tuple[str, ...] = ("dns", "srv", "kubernetes", "list", "ray")
+MemberSourceKey = tuple[str, str, int | str | None]
+"""Kind and name of a source of members, and the port."""
 
 BUILTIN_ENCODER = "builtin:encoder"
 """URL of the gateway's own encoder."""
@@ -166,16 +194,67 @@ class UpstreamTls(_Strict, frozen=True, kw_only=True):
     """PEM certificates of the authorities to trust, in place of the system's."""
 
 
+class Discover(_Strict, frozen=True, kw_only=True):
+    """Where a deployment's members come from; exactly one of `dns`, `srv`, `kubernetes`, `list` and `ray`."""
+
+    dns: HostName | None = None
+    """Host name whose A and AAAA records are the members; it is resolved anew when the records' TTL ends."""
+    srv: HostName | None = None
+    """Host name of SRV records, such as `_http._tcp.engine.example.svc`, which also name the ports."""
+    kubernetes: KubernetesService | None = None
+    """Kubernetes Service, `namespace/name`; its ready endpoints are the members."""
+    list: Id | None = None
+    """Name of a list in the store, which `PUT /admin/api/members/{list}` writes."""
+    ray: str | None = None
+    """URL of a Ray cluster's dashboard, such as `http://ray-head:8265`; its healthy Serve proxies are the members."""
+    port: Port | None = None
+    """Port of the members, with `dns` and `kubernetes`; None with `kubernetes` means the Service's only port."""
+    port_name: PortName | None = None
+    """Name of the port in the Service, with `kubernetes`, in place of `port`."""
+    scheme: MemberScheme = "http"
+    """Scheme of the members' URLs."""
+    path: BasePath = ""
+    """Base path of the members' API, as at the end of a deployment's `url`."""
+    tls_name: HostName | None = None
+    """Name in the members' certificates; None means that of `dns`, and the address with any other source."""
+    slow_start_s: SlowStartSeconds = 30
+    """Seconds in which a new member's share of the requests grows from a tenth to all of it; 0 for none."""
+    max_members: MemberCount = 64
+    """Largest number of members; further ones are left out, and the admin page says so."""
+
+    def __post_init__(self) -> None:
+        given = [name for name in MEMBER_SOURCES if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = " and ".join(given) or "none"
+            raise ValueError(f"give exactly one of {', '.join(MEMBER_SOURCES)}; this has {found}")
+        if self.dns is not None and self.port is None:
+            raise ValueError("dns needs port, because address records name none")
+        if self.port is not None and given[0] not in ("dns", "kubernetes"):
+            raise ValueError(f"port has no effect with {given[0]}, which states the members' ports itself")
+        if self.port_name is not None and (self.kubernetes is None or self.port is not None):
+            raise ValueError("port_name belongs to kubernetes, in place of port")
+        if self.tls_name is not None and self.scheme != "https":
+            raise ValueError("tls_name has an effect with scheme https only")
+
+    @property
+    def source(self) -> MemberSourceKey:
+        """Kind and name of the source, and the port; equal ones are looked up once."""
+        kind = next(name for name in MEMBER_SOURCES if getattr(self, name) is not None)
+        return kind, str(getattr(self, kind)), self.port_name or self.port
+
+
 class Deployment(_Strict, frozen=True, kw_only=True):
-    """A model at a URL, which the router can pick."""
+    """A model at a URL, or at the members of a group that come and go; the router can pick each of them."""
 
     id: Id
-    url: str
+    url: str = ""
     """URL: `unix:/absolute/path.sock`, `http://host[:port][/base]` or `https://…`.
 
     Without a path the API is under `/v1`. A path is the API's base, `/v1` included, as in OpenAI's libraries.
     `builtin:encoder` is the gateway's own encoder, which serves embeddings.
     """
+    discover: Discover | None = None
+    """Source of the deployment's members, in place of `url`; each takes over all the other settings."""
     model: ModelName
     """Model name sent upstream; clients may request it too."""
     description: Description = ""

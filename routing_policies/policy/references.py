@@ -7,10 +7,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from routing_policies.policy.document import BUILTIN_ENCODER, Deployment, Lane, Policy, Route
+from routing_policies.policy.members import group_of
 from routing_policies.policy.problems import Path, PathProblem, did_you_mean
 
 RESERVED_ROUTE_IDS = frozenset({"implied-auto", "implied-direct"})
 """Ids of the implied routes; see `matching`."""
+MAX_GROUP_ID = 40
+"""Length of the id of a deployment with members."""
 MAX_UNIX_PATH_BYTES = 107
 """Length of Linux's `sun_path` without its final NUL."""
 SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
@@ -43,6 +46,8 @@ class _Names:
     def __init__(self, policy: Policy) -> None:
         self.routes = dict.fromkeys(route.id for route in policy.routes)
         self.deployments = dict.fromkeys(deployment.id for deployment in policy.deployments)
+        self.groups = {deployment.id for deployment in policy.deployments if deployment.discover is not None}
+        """Deployments that have members."""
         self.unpriced = {deployment.id for deployment in policy.deployments if deployment.cost_per_mtok is None}
         self.tenants = dict.fromkeys(tenant.id for tenant in policy.tenants)
         self.either = {**self.routes, **self.deployments}
@@ -56,9 +61,9 @@ def reference_problems(policy: Policy) -> Iterator[PathProblem]:
     yield from _duplicates(policy.tenants, ("tenants",), "tenant")
     yield from _duplicates(policy.routes, ("routes",), "route")
     for index, deployment in enumerate(policy.deployments):
-        yield from _url_problems(deployment, ("deployments", index, "url"))
+        yield from _place_problems(deployment, ("deployments", index))
         yield from _operation_problems(deployment, ("deployments", index, "operations"))
-        if deployment.tls is not None and not deployment.url.startswith("https://"):
+        if deployment.tls is not None and not _is_encrypted(deployment):
             yield PathProblem(path=("deployments", index, "tls"), message="has an effect only with an https:// URL")
         yield from _header_problems(deployment, ("deployments", index))
         yield from _proxy_problems(deployment, ("deployments", index, "proxy"))
@@ -79,7 +84,7 @@ def known_models(policy: Policy) -> tuple[str, ...]:
     """Return every name a client may request: `auto`, the routes' aliases, then deployments' models and ids."""
     names = ["auto", *(name for route in policy.routes for name in route.match.models)]
     for deployment in policy.deployments:
-        names += [deployment.model, deployment.id]
+        names += [deployment.model, group_of(deployment.id)]
     return tuple(dict.fromkeys(names))
 
 
@@ -92,10 +97,34 @@ def _duplicates(items: Sequence[_HasId], path: Path, noun: str) -> Iterator[Path
         seen.setdefault(item.id, index)
 
 
-def _url_problems(deployment: Deployment, path: Path) -> Iterator[PathProblem]:
-    problem = url_problem(deployment.url)
+def _place_problems(deployment: Deployment, path: Path) -> Iterator[PathProblem]:
+    """Yield a place that is malformed, missing, or given twice."""
+    found = deployment.discover
+    if found is None:
+        problem = url_problem(deployment.url) if deployment.url else '"url" is missing; or give discover'
+        if problem is not None:
+            yield PathProblem(path=(*path, "url") if deployment.url else path, message=problem)
+        return
+    if deployment.url:
+        message = "has no effect beside discover, which finds the URLs of the members; remove one"
+        yield PathProblem(path=(*path, "url"), message=message)
+    if len(deployment.id) > MAX_GROUP_ID:
+        message = f"has {len(deployment.id)} characters; with discover at most {MAX_GROUP_ID}, as members add addresses"
+        yield PathProblem(path=(*path, "id"), message=message)
+    if found.ray is not None:
+        yield from _dashboard_problems(found.ray, (*path, "discover", "ray"))
+
+
+def _dashboard_problems(url: str, path: Path) -> Iterator[PathProblem]:
+    is_http = url.startswith(("http://", "https://"))
+    problem = url_problem(url) if is_http else "expected the URL of a Ray dashboard, such as http://ray-head:8265"
     if problem is not None:
         yield PathProblem(path=path, message=problem)
+
+
+def _is_encrypted(deployment: Deployment) -> bool:
+    found = deployment.discover
+    return deployment.url.startswith("https://") if found is None else found.scheme == "https"
 
 
 def _operation_problems(deployment: Deployment, path: Path) -> Iterator[PathProblem]:
@@ -259,7 +288,7 @@ def _route_problems(names: _Names, route: Route, path: Path) -> Iterator[PathPro
             yield PathProblem(path=where, message="has an effect only with mode exact_then_semantic")
     if route.cache.history != "exact" and route.cache.mode != "exact_then_semantic":
         yield PathProblem(path=(*path, "cache", "history"), message="has an effect only with mode exact_then_semantic")
-    if route.select.hedge is not None and len(ids) == 1:
+    if route.select.hedge is not None and len(ids) == 1 and ids[0] not in names.groups:
         yield PathProblem(path=(*path, "select", "hedge"), message="has no effect with a single candidate; remove it")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from routing_policies.policy.document import Deployment, Select
+from routing_policies.policy.members import group_of
 from routing_policies.quality.predictor import Predictor, Predictors, QualityAssessment
 from routing_policies.quality.prompt import Prompt
 
@@ -111,7 +112,7 @@ def served_select(select: Select, candidates: Sequence[Deployment], pair_predict
     if not any(weak.dialect == "openai" for weak in unknown_candidates(candidates, pair_predictors)):
         return select
     strongest = strongest_of(candidates)
-    ordered = sorted(select.resolved(), key=lambda candidate: candidate.id == strongest.id)
+    ordered = sorted(select.resolved(), key=lambda candidate: group_of(candidate.id) == strongest.id)
     return msgspec.structs.replace(select, policy="cascade", candidates=tuple(ordered), hedge=None)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from routing_policies.decision import Cause
+from routing_policies.policy.members import group_of
 from routing_policies.share import share_of
 from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView
 
@@ -24,11 +25,11 @@ class CanaryShare:
     def scores(self, views: Sequence[DeploymentView], attempt: Attempt = FIRST_ATTEMPT) -> list[float]:
         """Return 1 on the side that the conversation belongs to, 0 on the other."""
         is_in = self._is_in(attempt)
-        return [1.0 if (view.id == self.candidate) is is_in else 0.0 for view in views]
+        return [1.0 if (group_of(view.id) == self.candidate) is is_in else 0.0 for view in views]
 
     def cause(self, chosen: DeploymentView, attempt: Attempt) -> Cause:
         """Return the side that answers."""
-        return "canary" if chosen.id == self.candidate else "stable"
+        return "canary" if group_of(chosen.id) == self.candidate else "stable"
 
     def _is_in(self, attempt: Attempt) -> bool:
         return attempt.key is not None and share_of(attempt.key, f"canary:{self.candidate}") < self.ratio

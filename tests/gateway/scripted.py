@@ -115,9 +115,12 @@ async def hang(wire: Wire) -> None:
 class ScriptedUpstream:
     """Listens until `close`; `scripts` are used up in order, then `otherwise` answers."""
 
-    def __init__(self, path: Path, otherwise: Script = complete, *, tls: ssl.SSLContext | None = None) -> None:
-        """Listens at `path`; with `tls` on a free port of 127.0.0.1 instead."""
+    def __init__(
+        self, path: Path, otherwise: Script = complete, *, tls: ssl.SSLContext | None = None, tcp: bool = False
+    ) -> None:
+        """Listens at `path`; with `tls` or `tcp` on a free port of 127.0.0.1 instead."""
         self.path = path
+        self.tcp = tcp or tls is not None
         self.tls = tls
         self.otherwise = otherwise
         self.scripts: list[Script] = []
@@ -138,7 +141,7 @@ class ScriptedUpstream:
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
-        if self.tls is None:
+        if not self.tcp:
             self._server = await asyncio.start_unix_server(self._serve, path=str(self.path))
         else:
             self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self.tls)
@@ -146,7 +149,7 @@ class ScriptedUpstream:
 
     @property
     def port(self) -> int:
-        """Where it listens with `tls`."""
+        """Where it listens with `tls` or `tcp`."""
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1]
         return port

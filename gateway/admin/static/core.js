@@ -94,8 +94,8 @@ export const sum = (list, name) => list.reduce((total, row) => total + (name ? r
 
 // How a state or an outcome is drawn everywhere: always as a word, never as a colour alone.
 const TONES = {
-  good: "completed ready promoted active right", accent: "cached hit_exact", calm: "starting hit_semantic running",
-  warn: "shed rejected draining expiring", bad: "upstream_failed upstream_timeout failed ejected down rolled_back wrong",
+  good: "completed ready promoted active right", accent: "cached hit_exact", calm: "starting warming hit_semantic running",
+  warn: "shed rejected draining leaving expiring", bad: "upstream_failed upstream_timeout failed ejected down rolled_back wrong",
 };
 const toneOf = (word) => Object.keys(TONES).find((tone) => TONES[tone].split(" ").includes(word)) ?? "muted";
 export const state = (word) => dot(toneOf(word), words(word));

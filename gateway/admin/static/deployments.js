@@ -6,6 +6,7 @@ const prefix = (d) => d.engine && ratio(d.engine.prefix_hit_tokens, d.engine.pre
 const accepted = (d) => d.engine && ratio(d.engine.accepted_tokens, d.engine.drafted_tokens);
 const whole = (value) => pct(value, 0);
 const table = new Table("#compare", { in_flight: (n, d) => `${n} of ${d.limit}` });
+const groups = new Table("#groups", { num_members: (n, g) => num(n) + (g.num_left_out ? ` (${num(g.num_left_out)} left out)` : ""), age_s: (s, g) => g.error ?? (s == null ? "not yet" : "current") });
 
 async function drain(d) {
   const back = d.state === "draining";
@@ -32,7 +33,7 @@ function card(d) {
   return h("section.card", { id: d.id, "data-key": d.id, "aria-label": d.id },
     h("header", h("h2", d.id), state(d.state), h("span.sub", d.model), button(back ? "Resume" : "Drain", () => drain(d), { "data-edit": true, class: back ? "" : "danger" })),
     d.description && sub(d.description),
-    facts(["In flight", [meter(d.in_flight / d.limit), `${num(d.in_flight)} of ${num(d.limit)} permits, ${num(d.waiting)} waiting`]], ["Traffic", `${num(d.requests)} requests, ${num(d.failed)} failed`], ["First token", `p50 ${ms(d.ttft.p50_ms)}, p95 ${ms(d.ttft.p95_ms)}`],
+    facts(["In flight", [meter(d.in_flight / d.limit), `${num(d.in_flight)} of ${num(d.limit)} permits, ${num(d.waiting)} waiting`]], ["Traffic", d.requests == null ? `counted for ${d.group}` : `${num(d.requests)} requests, ${num(d.failed)} failed`], ["First token", `p50 ${ms(d.ttft.p50_ms)}, p95 ${ms(d.ttft.p95_ms)}`],
       ["Per token", `${ms(d.forecast_tpot_ms)} forecast`], ["Price", prices && `${prices.prompt} in, ${prices.completion} out a million tokens; spent ${money(d.cost)}`], ["Zone", d.zone], ["Address", mono(d.url)]),
     h("h3", "Engine"), engine(d), h("h3", "Time to first token, forecast and measured"), forecasts(d));
 }
@@ -49,6 +50,7 @@ let isScrolled = false;
 const reload = livePage("deployments", (found) => {
   frame(found);
   table.show(found.deployments.map((d) => ({ ...d, kv_used: kvUsed(d), prefix_hits: prefix(d), accepted: accepted(d) })));
+  groups.show(found.groups);
   const box = $("#cards");
   const selected = getSelection();
   if (selected.isCollapsed || !box.contains(selected.anchorNode)) update(box, found.deployments.map(card)); // else somebody is copying

@@ -7,13 +7,14 @@ from typing import TypeVar
 
 import msgspec
 
+from gateway.admin.views.group_state import GroupState, worst_of
 from gateway.deployments.live import LiveDeployment
 from gateway.limits.lane import LiveLane
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.telemetry.logs.log import clean
 from routing_policies.policy.document import CostPerMtok, Deployment
 
-T = TypeVar("T", "LaneState", "DeploymentState")
+T = TypeVar("T", "LaneState", "DeploymentState", GroupState)
 
 FORECAST_PROMPTS: tuple[tuple[str, int], ...] = (("0-256", 128), ("256-1k", 640), ("1k-4k", 2560))
 """Prompt buckets and the uncached tokens whose time to first token is forecast for each."""
@@ -58,6 +59,10 @@ class DeploymentState(msgspec.Struct, frozen=True, kw_only=True):
     zone: str | None
     is_ready: bool
     is_draining: bool
+    has_left: bool = False
+    """True if its source no longer lists it, and it finishes its requests."""
+    warm_up_share: float = 1.0
+    """Share of what an old member of its group gets."""
     is_warming: bool
     is_ejected: bool
     in_flight: int
@@ -78,6 +83,8 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
 
     lanes: tuple[LaneState, ...] = ()
     deployments: tuple[DeploymentState, ...] = ()
+    groups: tuple[GroupState, ...] = ()
+    """Deployments with members that come and go."""
     cache_entries: int = 0
     cache_bytes: int = 0
     num_routes: int = 0
@@ -85,14 +92,25 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     routes_without_cache: tuple[str, ...] = ()
 
 
-def live_state(snapshot: PolicySnapshot | None, now: float, *, cache_entries: int, cache_bytes: int) -> LiveState:
-    """Return the live state at monotonic time `now`."""
+def live_state(
+    snapshot: PolicySnapshot | None,
+    now: float,
+    *,
+    cache_entries: int,
+    cache_bytes: int,
+    departing: Iterable[LiveDeployment] = (),
+    groups: tuple[GroupState, ...] = (),
+) -> LiveState:
+    """Return the live state at monotonic time `now`, with the members that drain."""
     if snapshot is None:
         return LiveState(cache_entries=cache_entries, cache_bytes=cache_bytes)
     rules = {rule.id: rule for rule in snapshot.policy.deployments}
     return LiveState(
         lanes=tuple(_lane(lane, now) for lane in snapshot.lanes.values()),
-        deployments=tuple(_deployment(live, now, rules.get(live.id)) for live in snapshot.deployments.values()),
+        deployments=tuple(
+            _deployment(live, now, rules.get(live.id)) for live in (*snapshot.deployments.values(), *departing)
+        ),
+        groups=groups,
         cache_entries=cache_entries,
         cache_bytes=cache_bytes,
         num_routes=len(snapshot.policy.routes),
@@ -108,6 +126,7 @@ def added(states: Sequence[LiveState]) -> LiveState:
     return LiveState(
         lanes=tuple(_add_lanes(same) for same in _grouped(lane for state in states for lane in state.lanes)),
         deployments=tuple(_add_deployments(same) for same in _grouped(one for s in states for one in s.deployments)),
+        groups=tuple(worst_of(same) for same in _grouped(one for state in states for one in state.groups)),
         cache_entries=max((state.cache_entries for state in states), default=0),
         cache_bytes=sum(state.cache_bytes for state in states),
         num_routes=states[0].num_routes if states else 0,
@@ -181,6 +200,8 @@ def _deployment(live: LiveDeployment, now: float, rule: Deployment | None) -> De
         zone=None if rule is None else rule.zone,
         is_ready=live.is_ready,
         is_draining=live.is_draining,
+        has_left=live.has_left,
+        warm_up_share=live.warm_up_share(now),
         is_warming=forecast.is_warming or live.ready_in_s(now) is not None,
         is_ejected=live.health.is_ejected(now),
         in_flight=live.limiter.in_flight,
@@ -230,6 +251,8 @@ def _add_deployments(states: Sequence[DeploymentState]) -> DeploymentState:
         states[0],
         is_ready=any(state.is_ready for state in states),
         is_draining=any(state.is_draining for state in states),
+        has_left=all(state.has_left for state in states),
+        warm_up_share=min(state.warm_up_share for state in states),
         is_ejected=all(state.is_ejected for state in states),
         in_flight=sum(state.in_flight for state in states),
         limit=sum(state.limit for state in states),

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+import msgspec
+
+from gateway.admin.views.group_state import GroupState
 from gateway.admin.views.live_state import DeploymentState, LaneState, LiveState
 from gateway.telemetry.metrics import LAST_PROMPT_BUCKET, PROMPT_BUCKETS
 from gateway.telemetry.window import Observed, Totals, quantile_s
 from gateway.timeline import STAGE_LABELS
+from routing_policies.policy.members import group_of, is_member
 
 SERIES_NAMES: Final = frozenset({"requests_total", "ttft_seconds"})
 """Families that the charts are drawn from."""
@@ -69,7 +73,8 @@ class Charts:
 
 
 def deployment_row(one: DeploymentState, totals: Totals) -> dict[str, Any]:
-    """Return one deployment's traffic in the window beside its state."""
+    """Return one deployment's traffic in the window beside its state; a member's counts for its group alone."""
+    is_counted = not is_member(one.id)
     outcomes = {
         outcome: int(count)
         for (deployment, outcome), count in totals.by("requests_total", 1, 2).items()
@@ -78,17 +83,31 @@ def deployment_row(one: DeploymentState, totals: Totals) -> dict[str, Any]:
     ttft = _sum(seen for (name, _), seen in totals.observed("ttft_seconds", 0, 2).items() if name == one.id)
     return {
         "id": one.id,
+        "group": group_of(one.id),
         "model": one.model,
         "state": deployment_state(one),
         "in_flight": one.in_flight,
         "description": one.description,
         "limit": one.limit,
         "waiting": one.waiting,
-        "requests": sum(outcomes.values()),
-        "failed": sum(outcomes.get(name, 0) for name in _FAILED),
+        "requests": sum(outcomes.values()) if is_counted else None,
+        "failed": sum(outcomes.get(name, 0) for name in _FAILED) if is_counted else None,
         "ttft": _spread(ttft),
         "forecast_error_p50": one.forecast_error_p50,
-        "cost": totals.total("cost_total", {0: one.id}) if one.cost_per_mtok is not None else None,
+        "cost": totals.total("cost_total", {0: one.id}) if one.cost_per_mtok is not None and is_counted else None,
+    }
+
+
+def group_row(one: GroupState, totals: Totals) -> dict[str, Any]:
+    """Return the traffic of a group's members in the window beside the state of their source."""
+    outcomes = [(name, int(n)) for (group, name), n in totals.by("requests_total", 1, 2).items() if group == one.id]
+    ttft = _sum(seen for (name, _), seen in totals.observed("ttft_seconds", 0, 2).items() if name == one.id)
+    return {
+        **msgspec.structs.asdict(one),
+        "requests": sum(count for _, count in outcomes),
+        "failed": sum(count for name, count in outcomes if name in _FAILED),
+        "ttft": _spread(ttft),
+        "cost": totals.total("cost_total", {0: one.id}),
     }
 
 
@@ -96,10 +115,12 @@ def deployment_state(one: DeploymentState) -> str:
     """Return the state of a deployment in one word."""
     if one.is_draining:
         return "draining"
+    if one.has_left:
+        return "leaving"
     if one.is_ejected:
         return "ejected"
     if one.is_ready:
-        return "ready"
+        return "ready" if one.warm_up_share >= 1.0 else "warming"
     return "starting" if one.is_warming else "down"
 
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from gateway.admin.api.request import AdminRequest, serves
 from gateway.admin.views.engine_facts import EngineFacts
 from gateway.admin.views.live_state import DeploymentState, LiveState, added
-from gateway.admin.views.overview import SERIES_NAMES, Charts, deployment_row, overview, spread_by
+from gateway.admin.views.overview import SERIES_NAMES, Charts, deployment_row, group_row, overview, spread_by
 from gateway.admin.views.replicas import ReplicaReport, Replicas, windows_of
 from gateway.api.application import ApiResponse
 from gateway.telemetry.window import WINDOWS_S, History, Totals, merged, step_of
@@ -95,6 +95,7 @@ class View:
         return {
             **self._frame(window_s),
             "deployments": [self._deployment(one, totals, buckets) for one in live.deployments],
+            "groups": [group_row(one, totals) for one in live.groups],
         }
 
     def load(self, window_s: int) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from gateway.telemetry.logs.redaction import REDACTED, is_secret_name, redact
 from gateway.telemetry.records.record import RequestRecord
 from gateway.timeline import Outcome
 from gateway.util.private_files import open_private, private_tree, replace_file
+from routing_policies.policy.members import group_of
 from routing_policies.replay import Ended, RecordedRequest
 
 FLUSH_S: Final = 1.0
@@ -110,7 +111,7 @@ class Tape:
                 model=record.model,
                 lane=record.lane,
                 route=record.route,
-                deployment=record.deployment if record.cache_reason != "shared" else "",
+                deployment=group_of(record.deployment) if record.cache_reason != "shared" else "",
                 cache="off" if record.cache_reason == "policy" else record.cache,
                 ended=ended,
                 prompt_tokens=sample["prompt_bytes"] // _BYTES_PER_TOKEN if usage is None else usage.prompt_tokens,

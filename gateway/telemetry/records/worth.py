@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.telemetry.records.record import Usage
 from routing_policies.matching import RouteTable
 from routing_policies.policy.document import CostPerMtok, Policy
+from routing_policies.policy.members import group_of
 
 
 class Worth:
@@ -22,7 +23,7 @@ class Worth:
 
     def cost(self, deployment: str, usage: Usage) -> float | None:
         """Return the cost of `usage` at a deployment, or None where it has no price."""
-        rates = self._rates.get(deployment)
+        rates = self._rates.get(group_of(deployment))
         return None if rates is None else _cost(rates, usage)
 
     def dearest(self, route: str, usage: Usage) -> float:

@@ -31,6 +31,8 @@ class Target:
     socket_path: str | None = None
     base_path: str = ""
     """Path in front of every request's: empty, or `/something` without a final slash."""
+    tls_name: str | None = None
+    """Name that the server's certificate must have; None means `host`."""
 
     @classmethod
     def parse(cls, url: str) -> Target:

@@ -13,6 +13,7 @@ from gateway.routing.snapshot import SnapshotBuilder
 from gateway.upstreams.reach import ReachError, headers_of, reach_of
 from routing_policies.loading import load_policy
 from routing_policies.policy.document import Deployment, Policy, UpstreamAuth, UpstreamTls
+from routing_policies.policy.members import sample_member
 from routing_policies.policy.problems import PolicyError
 
 SECRET = "hosted-key-0123456789"
@@ -29,6 +30,21 @@ def test_the_key_comes_from_the_environment_and_is_no_part_of_what_is_shown() ->
     assert reach.headers.sent == ((b"authorization", f"Bearer {SECRET}".encode()),)
     assert SECRET not in repr(reach)
     assert reach.tls is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ("dns: engine.example, port: 8443, scheme: https", "engine.example"),
+        ("list: a, scheme: https, tls_name: engine.test", "engine.test"),
+        ("list: a, scheme: https", None),
+        ("dns: engine.example, port: 8000", None),
+    ],
+)
+def test_certificates_of_members_have_the_name_of_their_group(settings: str, name: str | None) -> None:
+    text = f"schema_version: 1\ndeployments: [{{id: a, model: m, discover: {{{settings}}}}}]\n"
+    group = load_policy(text, source="p").deployments[0]
+    assert reach_of(sample_member(group), {}).target.tls_name == name
 
 
 def test_a_deployment_without_a_key_gets_none() -> None:

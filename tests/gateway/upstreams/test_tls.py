@@ -4,6 +4,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,22 @@ async def test_a_server_it_cannot_verify_gets_no_request(authority: Authority, c
         assert upstream.requests == []
         client.check_integrity()
         assert client.snapshot().num_busy == client.snapshot().num_connecting == 0
+        await client.aclose()
+
+
+@pytest.mark.parametrize(("name", "is_trusted"), [("engine.example", True), ("other.example", False)])
+async def test_a_member_is_verified_by_the_name_of_its_group(
+    authority: Authority, clock: FakeClock, name: str, is_trusted: bool
+) -> None:
+    async with tls_upstream(authority.certificate("member", dns="engine.example")) as upstream:
+        target = replace(Target.parse(f"https://127.0.0.1:{upstream.port}"), tls_name=name)
+        client = open_upstream(target, limits=PoolLimits(), ssl=client_context(authority.ca_file), clock=clock)
+        if is_trusted:
+            async with await client.send(POST, ExchangeTimeouts(connect_s=5.0)) as response:
+                assert await response.read(100) == b"secret"
+        else:
+            with pytest.raises(TlsError):
+                await client.send(POST, NO_TIMEOUTS)
         await client.aclose()
 
 

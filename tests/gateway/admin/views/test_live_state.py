@@ -41,6 +41,8 @@ def deployment(**fields: object) -> DeploymentState:
         ({"is_ready": False}, "down"),
         ({"is_ready": False, "is_warming": True}, "starting"),
         ({"is_ejected": True}, "ejected"),
+        ({"warm_up_share": 0.4}, "warming"),
+        ({"is_ready": False, "has_left": True}, "leaving"),
         ({"is_ready": False, "is_draining": True}, "draining"),
     ],
 )

@@ -1,0 +1,142 @@
+"""Discovery: follows the sources that the policies in force name, and says when members have changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Final, Protocol
+
+from gateway.discovery.followed_source import FollowedSource
+from gateway.discovery.source import Listing, MemberSource, SourceError
+from gateway.timeline import Clock
+from routing_policies.policy.document import MemberSourceKey, Policy
+from routing_policies.policy.members import Address
+
+_SETTLE_LOOK_S: Final = 0.02
+
+
+class OpenSource(Protocol):
+    """Constructor of a source."""
+
+    def __call__(self, key: MemberSourceKey) -> MemberSource:
+        """Return the source of this kind and name; raises SourceError when this process cannot read it."""
+        ...
+
+
+class SourceWatcher(Protocol):
+    """Callback for what becomes of a source, for metrics and the log."""
+
+    def __call__(self, key: MemberSourceKey, source: FollowedSource, *, is_listed: bool) -> None:
+        """Note a listing or a failure."""
+        ...
+
+
+class _Unreadable:
+    """A source that this process cannot read; it reports the reason once."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    async def follow(self, listing: Listing) -> None:
+        """Report the failure."""
+        listing.fail(self._reason)
+
+
+class Discovery:
+    """One task for each source; a policy change keeps the sources that it still names."""
+
+    def __init__(
+        self,
+        open_source: OpenSource,
+        clock: Clock,
+        *,
+        on_change: Callable[[], None],
+        watcher: SourceWatcher,
+        on_crash: Callable[[BaseException], None],
+    ) -> None:
+        """Follow nothing.
+
+        Args:
+            open_source: Makes the source of a key.
+            clock: Monotonic clock.
+            on_change: Called once in a turn of the loop in which any members changed.
+            watcher: Called after each listing or failure.
+            on_crash: Called with an error that no source should ever raise.
+        """
+        self._open_source = open_source
+        self._clock = clock
+        self._on_change = on_change
+        self._watcher = watcher
+        self._on_crash = on_crash
+        self.sources: dict[MemberSourceKey, FollowedSource] = {}
+        """Sources that are followed."""
+        self._tasks: dict[MemberSourceKey, asyncio.Task[None]] = {}
+        self._is_due = False
+
+    @property
+    def members(self) -> Mapping[MemberSourceKey, tuple[Address, ...]]:
+        """Last known members of each source."""
+        return {key: source.members for key, source in self.sources.items()}
+
+    def follow(self, policies: Iterable[Policy]) -> None:
+        """Follow the sources of these policies, and no others."""
+        wanted = {
+            deployment.discover.source
+            for policy in policies
+            for deployment in policy.deployments
+            if deployment.discover is not None
+        }
+        for key in self.sources.keys() - wanted:
+            del self.sources[key]
+            self._tasks.pop(key).cancel()
+        for key in wanted - self.sources.keys():
+            self._begin(key)
+
+    async def settle(self, timeout_s: float) -> None:
+        """Wait until every source has reported once, or until the time is over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not all(source.has_reported for source in self.sources.values()):
+                    await asyncio.sleep(_SETTLE_LOOK_S)
+        await asyncio.sleep(0)  # changes are reported in the next turn of the loop
+
+    async def aclose(self) -> None:
+        """Stop following."""
+        tasks = tuple(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+        self.sources.clear()
+
+    def _begin(self, key: MemberSourceKey) -> None:
+        try:
+            reader = self._open_source(key)
+        except SourceError as error:
+            reader = _Unreadable(str(error))
+        source = self.sources[key] = FollowedSource(self._clock, self._note_change, partial(self._note_look, key))
+        task = asyncio.get_running_loop().create_task(reader.follow(source), name=f"members {key[0]} {key[1]}")
+        task.add_done_callback(lambda done: self._note_end(source, done))
+        self._tasks[key] = task
+
+    def _note_look(self, key: MemberSourceKey, is_listed: bool) -> None:
+        if key in self.sources:
+            self._watcher(key, self.sources[key], is_listed=is_listed)
+
+    def _note_end(self, source: FollowedSource, task: asyncio.Task[None]) -> None:
+        """Report a source that ended by an error of its own; its last members stay."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        source.fail(f"{type(error).__name__}: it is no longer followed until the policy changes")
+        self._on_crash(error)
+
+    def _note_change(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._is_due = False
+        self._on_change()

@@ -1,0 +1,1 @@
+"""EndpointSlices of a Kubernetes Service: listed once, then watched."""
