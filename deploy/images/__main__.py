@@ -108,7 +108,9 @@ def faults(specs: Sequence[ContainerSpec], seen: dict[str, Any]) -> list[str]:
         written = {folder for folder, done in state["writes"].items() if done}
         if written != set(spec.writable):
             found.append(f"{spec.name}: writes to {sorted(written)}, its volumes are {sorted(spec.writable)}")
-        if (state["uid"], state["capabilities"], state["locked"]) != (USER, 0, "1"):
+        if not state["read_only"]:
+            found.append(f"{spec.name}: its root is writable")
+        if (state["uid"], state["capabilities"], state["no_new_privs"]) != (USER, 0, "1"):
             found.append(f"{spec.name}: runs as {state['uid']} with capabilities {state['capabilities']:x}")
         if state["exit"] != 0:
             found.append(f"{spec.name}: ends with {state['exit']} after SIGTERM")

@@ -56,7 +56,7 @@ def main() -> None:
             started_at = time.monotonic()
             running.append((spec, _start(spec)))
             seen[spec.name] |= _probes(spec, running[-1][1])
-            seen[spec.name] |= {"start_s": round(time.monotonic() - started_at, 1), **_identity(running[-1][1])}
+            seen[spec.name] |= {"start_s": round(time.monotonic() - started_at, 1), **_identity(spec, running[-1][1])}
         if len(specs) > 1:
             seen["answer"] = _ask(specs[-1].port)
     finally:
@@ -109,11 +109,16 @@ def _writes(spec: ContainerSpec) -> dict[str, bool]:
     }
 
 
-def _identity(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """Return user, effective capabilities and no_new_privs of the running process, as the kernel states them."""
-    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+def _identity(spec: ContainerSpec, process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """Return the rights of the running process and of its root, as the kernel states them."""
+    lines = Path(f"{spec.root}/proc/{process.pid}/status").read_text().splitlines()
     status = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    return {"uid": status["Uid"].split()[0], "capabilities": int(status["CapEff"], 16), "locked": status["NoNewPrivs"]}
+    return {
+        "uid": status["Uid"].split()[0],
+        "capabilities": int(status["CapEff"], 16),
+        "no_new_privs": status["NoNewPrivs"],
+        "read_only": bool(os.statvfs(spec.root).f_flag & os.ST_RDONLY),
+    }
 
 
 def _probes(spec: ContainerSpec, process: subprocess.Popen[bytes]) -> dict[str, Any]:

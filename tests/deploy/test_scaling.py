@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import pytest
 import yaml
 
 from tests.deploy.promql import reads, scaling_queries
+from tests.deploy.recording import FILE as RECORDING
+from tests.deploy.recording import NAMES
 
 _PROMTOOL = shutil.which("promtool") or shutil.which("promtool", path=str(Path(sys.executable).parent))
 QUERIES = {name.removeprefix("ha "): expr for name, expr in scaling_queries() if name.startswith("ha ")}
@@ -39,7 +42,9 @@ def test_the_scaler_reads_what_gateways_give_and_nothing_that_a_rule_would_have_
     assert [metric for _, expr in scaling_queries() for metric in reads(expr) if ":" in metric] == []
 
 
-def evaluated(given: list[dict[str, str]], expected: dict[str, float], folder: Path, at: str = "10m") -> str:
+def evaluated(
+    given: list[dict[str, str]], expected: dict[str, float], folder: Path, at: str = "10m", interval: str = "1m"
+) -> str:
     """What promtool says of the queries over these series: empty where each has its expected value."""
     assert _PROMTOOL is not None
     requested = [
@@ -48,7 +53,7 @@ def evaluated(given: list[dict[str, str]], expected: dict[str, float], folder: P
     ]
     file = folder / "scaling.test.yaml"
     file.write_text(
-        yaml.safe_dump({"tests": [{"interval": "1m", "input_series": given, "promql_expr_test": requested}]})
+        yaml.safe_dump({"tests": [{"interval": interval, "input_series": given, "promql_expr_test": requested}]})
     )
     done = subprocess.run([_PROMTOOL, "test", "rules", str(file)], capture_output=True, text=True, timeout=60)
     return "" if done.returncode == 0 else done.stdout + done.stderr
@@ -83,3 +88,34 @@ def test_engines_follow_the_wait_where_their_own_permits_are_out_and_one_is_in_r
     given: list[dict[str, str]], expected: dict[str, float], tmp_path: Path
 ) -> None:
     assert evaluated(given, expected, tmp_path) == ""
+
+
+def recorded() -> list[dict[str, str]]:
+    """The recording as promtool takes it: a gateway called g1, one value each fifteen seconds."""
+    found: dict[str, list[float | None]] = json.loads(RECORDING.read_text())
+    return [
+        {
+            "series": name.replace("}", ',instance="g1"}'),
+            "values": " ".join("_" if value is None else repr(value) for value in values),
+        }
+        for name, values in found.items()
+    ]
+
+
+@pytest.mark.skipif(_PROMTOOL is None, reason="promtool is not installed")
+@pytest.mark.parametrize(
+    ("at", "waits", "busy"),
+    [("45s", False, False), ("2m30s", True, True), ("3m30s", True, True), ("7m45s", False, False)],
+    ids=["before", "after a minute and a half", "at the end", "afterwards"],
+)
+def test_the_scaler_follows_what_a_gateway_under_load_recorded(
+    at: str, waits: bool, busy: bool, tmp_path: Path
+) -> None:
+    # Waits of over a second are more than twice what is accepted: two engines for the one. All permits are out.
+    expected = wanted(2 if waits else 0, 0, 1 / 0.8 + 1 if busy else 1, 1)
+    assert evaluated(recorded(), expected, tmp_path, at, interval="15s") == ""
+
+
+def test_the_recording_holds_what_the_scaler_reads_and_nothing_else() -> None:
+    names = {name.partition("{")[0] for name in json.loads(RECORDING.read_text())}
+    assert names == {metric for expr in QUERIES.values() for metric in reads(expr)} == set(NAMES)

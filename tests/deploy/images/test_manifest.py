@@ -17,7 +17,7 @@ ENGINE_CONFIG = {**CONFIG, "Entrypoint": ["penstock", "engine"]}
 
 def healthy(spec: ContainerSpec) -> dict[str, Any]:
     writes = {folder: folder in spec.writable for folder in ("/", "/etc", *spec.writable)}
-    return {"writes": writes, "uid": "65532", "capabilities": 0, "locked": "1", "exit": 0}
+    return {"writes": writes, "uid": "65532", "capabilities": 0, "no_new_privs": "1", "read_only": True, "exit": 0}
 
 
 def test_a_gateway_gets_variables_folders_and_files_of_its_manifest() -> None:
@@ -43,7 +43,8 @@ def test_a_gateway_gets_variables_folders_and_files_of_its_manifest() -> None:
         ({"writes": {"/": True, "/var/lib/penstock": True, "/tmp": True, "/dev/shm": True}}, "writes to"),
         ({"uid": "0"}, "runs as 0"),
         ({"capabilities": 0x20}, "with capabilities 20"),
-        ({"locked": "0"}, "runs as"),
+        ({"no_new_privs": "0"}, "runs as"),
+        ({"read_only": False}, "its root is writable"),
         ({"exit": None}, "ends with None after SIGTERM"),
         ({"exit": 137}, "ends with 137"),
     ],
