@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from deploy.docker.requirements import EXTRAS, main, requirements
 from gateway.cli.main import build_parser
@@ -90,6 +91,17 @@ def test_the_weights_are_locked_and_a_locks_versions_can_be_had_alone(capsys: py
     assert all(re.fullmatch(r" +--hash=sha256:[0-9a-f]{64}( \\)?", line) for line in hashes)
     assert main(["constraints", str(lock)]) == 0
     assert first.removesuffix(" \\") in capsys.readouterr().out.splitlines()
+
+
+def test_the_image_for_ray_adds_the_charts_version_of_ray_to_the_engines_image() -> None:
+    text = (DEPLOY / "docker" / "ray.Dockerfile").read_text()
+    assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["${ENGINE}"]
+    assert re.findall(r"^USER (\S+)", text, re.MULTILINE)[-1] == "65532:65532"
+    values = yaml.safe_load((DEPLOY / "kubernetes" / "chart" / "values.yaml").read_text())
+    (version,) = re.findall(r"^ARG RAY_VERSION=(\S+)$", text, re.MULTILINE)
+    assert version == values["ray"]["version"]
+    engine = values["engineDefaults"]["image"]
+    assert f"ARG ENGINE={engine['repository']}:{engine['tag']}\n" in text
 
 
 def test_the_gateways_image_installs_hashed_files_alone() -> None:
