@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ deployments:
   - {{id: local, url: "http://127.0.0.1:8000", model: {_SERVED}, cost_per_mtok: {{prompt: 1, completion: 2}}}}
 routes:
   - {{id: probe, match: {{models: [probe]}}, select: {{policy: latency_first, candidates: [local]}}}}
+tenants:
+  - {{id: probe, keys: [{{id: only, sha256: %s}}]}}
 """
 
 
@@ -30,13 +33,14 @@ def engine_spec(root: str, config: Mapping[str, Any]) -> ContainerSpec:
 
 def gateway_spec(root: str, config: Mapping[str, Any], *, with_engine: bool) -> ContainerSpec:
     """Return the gateway of the base, with a policy of one deployment and without a Redis."""
+    key = secrets.token_urlsafe(32)
     files = {
-        "/etc/penstock/policy.yaml": _POLICY,
+        "/etc/penstock/policy.yaml": _POLICY % hashlib.sha256(key.encode()).hexdigest(),
         "/run/penstock/admin.token": secrets.token_hex(32),
         "/run/penstock/metrics.token": secrets.token_hex(32),
     }
     container = _container("gateway.yaml", "penstock-gateway")
-    return _spec("gateway", root, config, container, command=config["Cmd"], files=files, ready=with_engine)
+    return _spec("gateway", root, config, container, command=config["Cmd"], files=files, ready=with_engine, key=key)
 
 
 def _container(file: str, workload: str) -> dict[str, Any]:
@@ -56,6 +60,7 @@ def _spec(
     command: list[str],
     files: Mapping[str, str],
     ready: bool,
+    key: str = "",
 ) -> ContainerSpec:
     return ContainerSpec(
         name=name,
@@ -67,4 +72,5 @@ def _spec(
         writable=[mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")],
         files=files,
         ready=ready,
+        key=key,
     )

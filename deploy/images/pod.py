@@ -38,7 +38,9 @@ class ContainerSpec:
     files: Mapping[str, str]
     """Text by path: mounted read-only, as a ConfigMap or a Secret is."""
     ready: bool = True
-    """Whether `/readyz` has to answer 200; without an engine a gateway never does."""
+    """Whether `/startupz` and `/readyz` have to answer 200; without an engine a gateway only lives."""
+    key: str = ""
+    """API key of a gateway's requests."""
     image_env: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -58,7 +60,7 @@ def main() -> None:
             seen[spec.name] |= _probes(spec, running[-1][1])
             seen[spec.name] |= {"start_s": round(time.monotonic() - started_at, 1), **_identity(spec, running[-1][1])}
         if len(specs) > 1:
-            seen["answer"] = _ask(specs[-1].port)
+            seen["answer"] = _ask(specs[-1])
     finally:
         for spec, process in reversed(running):
             seen[spec.name]["exit"] = _stop(process)
@@ -123,7 +125,7 @@ def _identity(spec: ContainerSpec, process: subprocess.Popen[bytes]) -> dict[str
 
 def _probes(spec: ContainerSpec, process: subprocess.Popen[bytes]) -> dict[str, Any]:
     """Wait until the probes of the manifest answer, and return their status."""
-    paths = ("startupz", "livez", "readyz") if spec.ready else ("startupz", "livez")
+    paths = ("startupz", "livez", "readyz") if spec.ready else ("livez",)
     give_up_at = time.monotonic() + _START_LIMIT_S
     found: dict[str, Any] = {}
     for path in paths:
@@ -147,13 +149,13 @@ def _status(url: str) -> int | None:
         return None
 
 
-def _ask(port: int) -> str:
+def _ask(spec: ContainerSpec) -> str:
     """Return the text of one answer that goes through gateway and engine."""
     body = {"model": "probe", "max_tokens": 8, "messages": [{"role": "user", "content": "Hello"}]}
     request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/v1/chat/completions",
+        f"http://127.0.0.1:{spec.port}/v1/chat/completions",
         data=json.dumps(body).encode(),
-        headers={"content-type": "application/json"},
+        headers={"content-type": "application/json", "authorization": f"Bearer {spec.key}"},
     )
     with urllib.request.urlopen(request, timeout=60) as response:
         return str(json.load(response)["choices"][0]["message"]["content"])

@@ -28,6 +28,8 @@ def test_a_gateway_gets_variables_folders_and_files_of_its_manifest() -> None:
     assert spec.writable == ["/var/lib/penstock", "/tmp"]
     assert {spec.env["PENSTOCK_POLICY_DOCUMENT"], spec.env["PENSTOCK_ADMIN_TOKEN_FILE"]} <= spec.files.keys()
     policy = load_policy(spec.files["/etc/penstock/policy.yaml"], source="policy.yaml")
+    assert policy.has_keys
+    assert spec.key
     (deployment,) = policy.deployments
     engine = engine_spec("/root", ENGINE_CONFIG)
     assert deployment.url == f"http://127.0.0.1:{engine.port}"

@@ -87,7 +87,7 @@ def test_a_unit_counts_as_started_when_its_probe_answers(unit: str) -> None:
     retries = re.search(r"--retry (\d+) --retry-delay 1 --retry-all-errors", command)
     assert retries
     assert int(service["TimeoutStartSec"][0]) > int(retries[1])
-    assert "/readyz" in command or "/startupz" in environment(unit)["STARTUP_URL"]
+    assert "/readyz" in command or environment(unit)["STARTUP_URL"].endswith("/livez")
     assert service["Restart"] == ["on-failure"]
     assert parsed(unit)["Unit"]["StartLimitIntervalSec"] == ["0"]
 
