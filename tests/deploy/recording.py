@@ -1,7 +1,7 @@
 """`python -m tests.deploy.recording`: record what the scaler reads, from a gateway under load.
 
-A scripted engine takes a second for each answer and the gateway has four permits for it. One minute is quiet, then
-fourteen clients ask for three minutes without a pause, then it is quiet for four. Another engine has no requests.
+A scripted engine takes a second for each answer and the gateway has four permits for it. One minute is idle, then
+fourteen clients send requests for three minutes without a pause, then four are idle. Another engine has no requests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAMES: Final = (
     "penstock_in_flight",
     "penstock_queue_wait_seconds_bucket",
 )
-_QUIET_S, _BUSY_S, _REST_S, _CLIENTS = 60, 180, 240, 14
+_IDLE_S, _BUSY_S, _REST_S, _CLIENTS = 60, 180, 240, 14
 
 
 def policy(url: str) -> dict[str, object]:
@@ -61,7 +61,7 @@ def named(name: str, labels: Mapping[str, str]) -> str:
 async def record() -> list[dict[str, float]]:
     """Return one scrape for each interval."""
     body = json.dumps({"model": "small", "max_tokens": 8, "messages": [{"role": "user", "content": "Hello"}]})
-    asked = request_bytes("POST", "/v1/chat/completions", body.encode())
+    request = request_bytes("POST", "/v1/chat/completions", body.encode())
     async with Workbench() as bench:
         upstream = await start_upstream(bench, Script(first_byte_ms=1000.0))
         gateway = await start_gateway_with(bench, policy(upstream.address.url))
@@ -73,8 +73,8 @@ async def record() -> list[dict[str, float]]:
                 scrapes.append(await scraped(gateway))
                 await asyncio.sleep(max(0.0, started_at + len(scrapes) * INTERVAL_S - time.monotonic()))
 
-        await scrape_for(_QUIET_S)
-        load = asyncio.create_task(run_closed_loop(gateway.address, asked, num_connections=_CLIENTS, seconds=_BUSY_S))
+        await scrape_for(_IDLE_S)
+        load = asyncio.create_task(run_closed_loop(gateway.address, request, num_connections=_CLIENTS, seconds=_BUSY_S))
         await scrape_for(_BUSY_S)
         result = await load
         assert not result.num_failed, result.first_failure

@@ -68,7 +68,7 @@ def wanted(wait_small: float, wait_large: float, busy_small: float, busy_large: 
     }
 
 
-FULL, QUIET = 60 / 64 / 0.8, 2 / 64 / 0.8
+FULL, LIGHT = 60 / 64 / 0.8, 2 / 64 / 0.8
 
 
 @pytest.mark.skipif(_PROMTOOL is None, reason="promtool is not installed")
@@ -77,10 +77,10 @@ FULL, QUIET = 60 / 64 / 0.8, 2 / 64 / 0.8
     [
         ([], wanted(0, 0, 1, 1)),
         (series(IDLE, busy="large", ready=0), wanted(0, 0, 1, 1)),
-        (series(IDLE, busy="large"), wanted(0, 0, QUIET + 1, FULL + 1)),
-        (series(TWO_SECONDS, busy="large"), wanted(0, 2, QUIET + 1, FULL + 1)),
-        (series(TWO_SECONDS, busy="small"), wanted(2, 0, FULL + 1, QUIET + 1)),
-        (series(TWO_SECONDS, busy="small", ready=3), wanted(6, 0, 3 * FULL + 1, 3 * QUIET + 1)),
+        (series(IDLE, busy="large"), wanted(0, 0, LIGHT + 1, FULL + 1)),
+        (series(TWO_SECONDS, busy="large"), wanted(0, 2, LIGHT + 1, FULL + 1)),
+        (series(TWO_SECONDS, busy="small"), wanted(2, 0, FULL + 1, LIGHT + 1)),
+        (series(TWO_SECONDS, busy="small", ready=3), wanted(6, 0, 3 * FULL + 1, 3 * LIGHT + 1)),
     ],
     ids=["nothing was ever asked", "no engine is ready", "nobody waits", "large ones full", "small ones full", "three"],
 )

@@ -52,14 +52,14 @@ def test_torch_is_the_newest_that_the_engine_is_tested_with() -> None:
 
 
 def test_an_upper_bound_that_leaves_out_a_newer_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
     def resolved(requirements: Iterable[str]) -> str:
-        asked.extend(requirements)
+        requested.extend(requirements)
         return "bounded==3.0 \\\n    --hash=sha256:00\nopen-ended==9.1 \\\n    --hash=sha256:00\n"
 
     stated = ("bounded[more]>=1,<2", "open_ended>=1")
     monkeypatch.setattr(locks, "resolve", resolved)
     monkeypatch.setattr(locks, "stated", lambda name: map(Requirement, stated))
     assert newer() == ["bounded 3.0 is out; pyproject.toml admits <2,>=1"]
-    assert asked == ["bounded[more]>=1", "open_ended>=1"]
+    assert requested == ["bounded[more]>=1", "open_ended>=1"]

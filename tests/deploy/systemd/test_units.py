@@ -66,9 +66,9 @@ def test_systemd_knows_every_line_and_finds_little_exposed(unit: str, tmp_path: 
     verify = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(tmp_path / name)]
     done = subprocess.run(verify, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
-    judge = ["systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=20", str(tmp_path / name)]
-    judged = subprocess.run(judge, capture_output=True, text=True, timeout=60, check=False)
-    assert judged.returncode == 0, judged.stdout[-400:]
+    analyze = ["systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=20", str(tmp_path / name)]
+    analyzed = subprocess.run(analyze, capture_output=True, text=True, timeout=60, check=False)
+    assert analyzed.returncode == 0, analyzed.stdout[-400:]
 
 
 @EVERY
