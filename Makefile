@@ -10,8 +10,8 @@ TEST_PROCESSES ?= 2
 MODEL_PULL := $(BIN)/python -m engine models pull smollm2-135m-instruct || echo "going on without smollm2-135m-instruct"
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-fast test-clients coverage redis chromium promtool lint bench clean locks wheel sbom pins images \
-	image-tools
+.PHONY: help up test test-fast test-clients test-engines coverage redis chromium promtool lint bench clean locks wheel sbom \
+	pins images image-tools
 
 help: ## what can be done here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -66,6 +66,10 @@ test-fast: $(VENV)/.dev ## ruff and the quick tests, in less than a minute
 # Each client gets an environment of its own in .clients/, with its current release.
 test-clients: $(VENV)/.dev ## current clients against a running product; publishes the table in docs/clients.md
 	@$(BIN)/python -m tests.clients --write
+
+# Each engine gets an environment of its own in .engines/, with its current release; llama.cpp is built for minutes.
+test-engines: $(VENV)/.dev ## other engines behind the gateway; publishes the table in docs/engines.md
+	@$(BIN)/python -m tests.upstream_engines --write
 
 # A tracer multiplies the times that test_linear_time.py compares.
 coverage: $(VENV)/.dev redis chromium promtool ## branch coverage of all tests, which may not fall

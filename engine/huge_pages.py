@@ -42,10 +42,11 @@ class HugePages:
         return self.zeros(*tensor.shape, dtype=tensor.dtype).copy_(tensor)
 
 
-def drop_file_pages(tensor: torch.Tensor) -> None:
-    """Release the pages that lie entirely in a tensor mapped from a file; the next access reads the file again.
+def release_pages(tensor: torch.Tensor) -> None:
+    """Give the pages that lie entirely in a tensor back to the system.
 
-    The tensor must not have been written. Where the system has no such call, the pages stay until memory is short.
+    The next access to a tensor that is mapped from a file reads the file again; such a tensor must not have been
+    written. Any other tensor then reads as zeros. Where the system has no such call, the pages stay.
     """
     size = mmap.PAGESIZE
     start = -(-tensor.data_ptr() // size) * size

@@ -90,3 +90,11 @@ class Timeline:
             for label, seconds in zip(STAGE_LABELS, self.spent, strict=True)
             if seconds is not None
         }
+
+
+def upstream_request_id(request_id: str) -> bytes:
+    """Return a request id as upstreams get it: its unique part as 32 hexadecimal digits.
+
+    Servers that check `x-request-id` accept a UUID and nothing else, as llama.cpp's Python server does.
+    """
+    return request_id.removeprefix("req_").ljust(32, "0").encode("ascii")

@@ -49,6 +49,10 @@ BENCHES: Final[Mapping[str, Entry]] = {
         "peers.peers",
         "the engine beside llama.cpp on a real checkpoint: decode, prefill, and both beside a busy neighbour",
     ),
+    "peer_gateways": Entry(
+        "peers.peer_gateways",
+        "other gateways beside this one on one core: requests, streams, processor time, and clients that leave",
+    ),
     "overload": Entry(
         "overload.overload",
         "goodput, first tokens and refusals at 2, 5 and 10 times capacity, wasted work and recovery",

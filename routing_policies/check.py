@@ -214,6 +214,7 @@ def _view(
         prompt_tokens=request.prompt_tokens,
         zone=deployment.zone,
         is_same_session=state.same_session,
+        distance=0 if request.zone is None or deployment.zone in (None, request.zone) else 1,
     )
 
 

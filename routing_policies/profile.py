@@ -17,6 +17,7 @@ from routing_policies.scorers.base import Explaining, Scorer
 from routing_policies.scorers.canary import CanaryShare
 from routing_policies.scorers.headroom import Headroom
 from routing_policies.scorers.latency import Latency
+from routing_policies.scorers.nearest import Nearest
 from routing_policies.scorers.order import Order
 from routing_policies.scorers.pace import OutputSpeed
 from routing_policies.scorers.quality_and_cost.cost import Cost
@@ -79,6 +80,8 @@ class Profile:
     """True if the highest total wins, so lower ones need not be exact."""
     explaining: Explaining | None = field(init=False)
     """Scorer with the largest weight, if it can explain its choice."""
+    reads_distance: bool = field(init=False)
+    """True if the scorers use the measured distance of the candidates' zones."""
     needs_request: bool = field(init=False)
     """True if the choice depends on more of the request than its route."""
 
@@ -91,6 +94,7 @@ class Profile:
         object.__setattr__(self, "reads_key", any(isinstance(scorer, _BY_KEY) for scorer in scorers))
         object.__setattr__(self, "reads_cost", any(isinstance(scorer, _BY_COST) for scorer in scorers))
         object.__setattr__(self, "reads_targets", any(isinstance(scorer, _BY_TARGETS) for scorer in scorers))
+        object.__setattr__(self, "reads_distance", any(isinstance(scorer, Nearest) for scorer in scorers))
         object.__setattr__(self, "reads_quality", any(isinstance(scorer, _BY_QUALITY) for scorer in scorers))
         leading = scorers[0] if scorers else None
         object.__setattr__(self, "explaining", leading if isinstance(leading, Explaining) else None)
@@ -209,6 +213,10 @@ _PROFILES: Final[dict[SelectPolicy, Profile]] = {
     "weighted": Profile(name="weighted", filters=_FREE, scorers=_weighted((Share(), 1.0)), picker=Proportional()),
     "least_in_flight": Profile(
         name="least_in_flight", filters=_FREE, scorers=_weighted((Headroom(), 1.0)), picker=Best()
+    ),
+    # A nearer zone outweighs any share of free permits.
+    "nearest_first": Profile(
+        name="nearest_first", filters=_FREE, scorers=_weighted((Nearest(), 1024.0), (Headroom(), 1.0)), picker=Best()
     ),
     "sticky": Profile(name="sticky", filters=_FREE, scorers=_weighted((Rendezvous(), 1.0)), picker=Best()),
     # The forecast decides; the other scorers break near ties.

@@ -40,6 +40,8 @@ class DeploymentView(msgspec.Struct, frozen=True, gc=False):
     zone: str | None = None
     is_same_session: bool = False
     """True if the session's last request was answered here."""
+    distance: int = 0
+    """Place of its zone, from near to far by measured round trips; 0 for the zone to use first."""
 
     @property
     def is_full(self) -> bool:

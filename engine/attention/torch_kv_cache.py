@@ -9,7 +9,7 @@ import torch
 from engine.attention.base import AttentionSpec
 from engine.attention.gathered_prompt import PromptMemory
 from engine.attention.gathered_rows import GatheredSequences
-from engine.huge_pages import HugePages
+from engine.huge_pages import HugePages, release_pages
 
 INT8_MAX = 127.0
 _TINY = 1e-12
@@ -212,6 +212,12 @@ class HeadMajorKVCache:
         """Fill the blocks with zeros."""
         self.keys.index_fill_(0, blocks, 0.0)
         self.values.index_fill_(0, blocks, 0.0)
+
+    def release(self) -> None:
+        """Give the pool's memory back to the system until blocks are written again; all blocks read as zeros."""
+        self.retained, self.prompt = GatheredSequences(), PromptMemory()
+        release_pages(self.keys)
+        release_pages(self.values)
 
     def _find(
         self, slots: torch.Tensor

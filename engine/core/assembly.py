@@ -144,6 +144,7 @@ def build_core(
             num_blocks=num_blocks,
             max_model_len=max_model_len,
         )
+        runner.release_pool()
     blocks = BlockManager(
         num_blocks,
         config.kv.block_size,

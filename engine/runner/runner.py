@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 
 from engine.attention.base import KVCache, StateUse
+from engine.attention.torch_kv_cache import HeadMajorKVCache
 from engine.kv_cache.state_slots import StateRequest, StateSlots
 from engine.models.decoder import Model
 from engine.models.multi_step import MultiStepReport
@@ -53,6 +54,12 @@ class ModelRunner:
         self.states: StateSlots | None = None
         """Slots of recurrent states; None: the model has none, or its steps are made up."""
         self._buffers = InputBuffers.alternating(max_tokens, max_num_seqs, max_blocks, block_size, device, places)
+
+    def release_pool(self) -> None:
+        """Give the memory of blocks that made-up batches wrote back to the system, where pages can be given back."""
+        for cache in self._caches:
+            if isinstance(cache, HeadMajorKVCache):
+                cache.release()
 
     @torch.inference_mode()
     def execute(self, scheduled: SchedulerOutput) -> StepOutput:

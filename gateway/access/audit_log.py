@@ -39,16 +39,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     def sealed(self) -> AuditEntry:
         """Return the entry with its hash."""
-        return msgspec.structs.replace(self, hash=self._digest())
-
-    @property
-    def is_whole(self) -> bool:
-        """True if the entry is unchanged since it was sealed."""
-        return self.hash == self._digest()
-
-    def _digest(self) -> str:
-        content = {**msgspec.to_builtins(self), "hash": None}
-        return sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
+        return msgspec.structs.replace(self, hash=_digest(msgspec.to_builtins(self)))
 
 
 class ChainCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +125,7 @@ class AuditLog:
         while lines := await self._store.read_log(SPACE, LOG, after=seq, limit=_PAGE):
             for line in lines:
                 entry = _read(line)
-                if entry is None or entry.previous != head or not entry.is_whole or line.seq != seq + 1:
+                if entry is None or entry.previous != head or not _is_whole(line) or line.seq != seq + 1:
                     return ChainCheck(ok=False, num_entries=seq, broken_at=line.seq, head=head)
                 seq, head = line.seq, entry.hash
                 if seq == known[0] and head != known[1]:
@@ -172,6 +163,16 @@ class AuditLog:
             lines = await self._store.read_log(SPACE, LOG, after=seq, limit=_PAGE)
         self._last = (seq, head)
         return self._last
+
+
+def _is_whole(line: LogEntry) -> bool:
+    """Return whether a line is as it was sealed, the members that a later version added included."""
+    content: dict[str, Any] = msgspec.json.decode(line.payload)
+    return bool(content.get("hash") == _digest(content))
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return sha256(msgspec.json.encode({**content, "hash": None}, order="sorted")).hexdigest()
 
 
 def _read(line: LogEntry) -> AuditEntry | None:

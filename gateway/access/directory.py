@@ -20,7 +20,7 @@ from gateway.access.accounts import Accounts, Admin, ApiToken
 from gateway.access.api_keys import StoredKey, StoredKeys
 from gateway.access.key_requirement import KeyRequirement
 from gateway.access.local_copy import AccessCopy, saved_of
-from gateway.access.records import Record, following_record, has_expired, joined, name_of, read_record
+from gateway.access.records import Record, encode_record, following_record, has_expired, joined, name_of, read_record
 from gateway.access.restored import Restored
 from gateway.store.base import Store, StoreEntry, StoreLoss, StoreUnavailable
 from gateway.store.follower import FOLLOW_S, ChangeFollower
@@ -205,7 +205,7 @@ class Directory:
 
     async def _write(self, record: Record, over: StoreEntry | None) -> bool:
         expect = 0 if over is None else over.version
-        value = msgspec.json.encode(record)
+        value = encode_record(record, None if over is None else over.value)
         return await self._store.put(SPACE, name_of(record), value, expect=expect) is not None
 
     async def _take(self, name: str, value: bytes | None) -> None:

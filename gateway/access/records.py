@@ -37,6 +37,15 @@ def read_record(name: str, value: bytes) -> Record | None:
     return None
 
 
+def encode_record(record: Record, over: bytes | None) -> bytes:
+    """Return the stored form of a record, with the members that a later version put into the state that it replaces."""
+    try:
+        before = {} if over is None else msgspec.json.decode(over, type=dict[str, object])
+    except msgspec.DecodeError:  # a new record over one that cannot be read
+        before = {}
+    return msgspec.json.encode({**before, **msgspec.to_builtins(record)})
+
+
 def name_of(record: Record) -> str:
     """Return the record's name in the store."""
     match record:

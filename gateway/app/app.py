@@ -67,6 +67,7 @@ from gateway.policies.policy_file import PolicyRevision, PolicyStatus
 from gateway.policies.reading import PolicyHooks
 from gateway.routing.quality_files import load_predictors
 from gateway.routing.snapshot import Ejections, PolicyInForce, PolicySnapshot, SnapshotBuilder
+from gateway.store.shared_clock import SharedClock
 from gateway.telemetry.lag import LagMeter
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.memory import body_budget_bytes, memory_limit_bytes, resident_bytes
@@ -172,7 +173,7 @@ class Gateway:
             ids=RequestIds(around.rng),
             rng=around.rng,
             clock=around.clock,
-            wall=time.time,
+            wall=SharedClock(),
             workers=self._workers,
         )
 
@@ -224,7 +225,9 @@ class Gateway:
         gate = self.control.gate()
         handlers = (
             Operations(self.metrics, lambda: not self._current().keys.is_open),
-            CacheHandlers(self._answers, self.control.audit, policy=lambda: self._current().policy, wall=time.time),
+            CacheHandlers(
+                self._answers, self.control.audit, policy=lambda: self._current().policy, wall=self._runtime.wall
+            ),
             DiagnosisHandlers(samples, lambda: self._current().policy),
             self._path.preview,
             LabelHandlers(self._path.learner),
@@ -298,12 +301,13 @@ class Gateway:
         )
 
     async def start(self) -> None:
-        """Load the policy, probe once, listen. Raises PolicyFileError or OSError; nothing is left open then."""
+        """Load the policy, probe once, listen. Raises PolicyFileError, ConfigError or OSError; nothing stays open."""
         self._records.start()
         try:
             await self._own_encoder.start()
+            await self._stores.try_reach()
             await self.control.load()
-            await asyncio.gather(self._prober.probe_all(), self._stores.try_reach())
+            await self._prober.probe_all()
             await self.server.start()
         except BaseException:
             await self._close()

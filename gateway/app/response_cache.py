@@ -56,6 +56,7 @@ class ResponseCache:
         guard: OverloadGuard,
     ) -> None:
         self._holder = runtime.holder
+        self._wall = runtime.wall
         self._match_models = match_models
         self._policy = policy
         metrics, log, wall = runtime.metrics, runtime.log, runtime.wall
@@ -115,7 +116,7 @@ class ResponseCache:
         Audits go to `store`. The index goes to its file where `sharing` lets answers outlive this process.
         """
         await self._is_wanted.wait()
-        self._journal = AuditJournal(store, self.audits, self.route_stats, holder=self._holder, wall=time.time)
+        self._journal = AuditJournal(store, self.audits, self.route_stats, holder=self._holder, wall=self._wall)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._journal.run(), name="audit_journal")
             tasks.create_task(self._keep_index(sharing), name="index_file")

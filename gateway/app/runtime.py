@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gateway.routing.snapshot import Connect
+from gateway.store.shared_clock import SharedClock
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.timeline import Clock, RequestIds
@@ -38,7 +39,8 @@ class Runtime:
     ids: RequestIds
     rng: random.Random
     clock: Clock
-    wall: Callable[[], float]
+    wall: SharedClock
+    """Seconds since 1970, by the store's clock."""
     workers: Workers
     """Threads for work that takes too long for the event loop."""
 

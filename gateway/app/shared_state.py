@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -14,11 +13,13 @@ from gateway.app.runtime import Runtime
 from gateway.app.store_opening import open_store
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.cache.sharing.sharing import CacheSharing
+from gateway.config.checks import ConfigError
 from gateway.config.settings import GatewayConfig
 from gateway.dialects.responses.response_store import ResponseStore
 from gateway.store.address import StoreAddress
 from gateway.store.base import StoreUnavailable
 from gateway.store.guarded import GuardedStore
+from gateway.store.schema import SchemaMismatch, StampedStore
 from gateway.telemetry.store_watch import StoreWatch
 
 _SHARING_TIMEOUT_S: Final = 0.5
@@ -37,6 +38,7 @@ class SharedState:
         self._config = config
         self._metrics = metrics
         self._log = log
+        self._wall = runtime.wall
         self.limits = self._open(config.store.timeout_s, is_side=False)
         self.control = self._open(_CONTROL_TIMEOUT_S, is_side=True)
         """The store for revisions, keys and whatever else admins change."""
@@ -44,7 +46,7 @@ class SharedState:
             self.limits,
             holder=runtime.holder,
             clock=time.monotonic,
-            wall=time.time,
+            wall=runtime.wall,
             report=lambda error: log.failure("quota_failed", error),
             count_refusal=lambda tenant, limit: metrics.quota_refused.labels(tenant, limit).inc(),
         )
@@ -58,7 +60,7 @@ class SharedState:
             self.sharing = CacheSharing(
                 cache,
                 self._entries,
-                wall=time.time,
+                wall=runtime.wall,
                 new_name=lambda: secrets.token_hex(8),
                 count=lambda event: metrics.cache_sharing.labels(event).inc(),
                 is_mirror=config.store_address.kind == "embedded",
@@ -72,8 +74,16 @@ class SharedState:
         """Try to reach the store on every connection; without one the gateway serves all the same.
 
         The first operation on a connection takes longer than the operation timeout allows.
+
+        Raises:
+            ConfigError: The store is there, and this version may not share it.
         """
-        await asyncio.gather(*(_try_reach(store) for store in self._connected()))
+        results = await asyncio.gather(*(store.reach() for store in self._connected()), return_exceptions=True)
+        for error in results:
+            if isinstance(error, SchemaMismatch):
+                raise ConfigError(f"store.address: {error}; upgrade by one minor version at a time") from error
+            if error is not None and not isinstance(error, StoreUnavailable):  # of those the log has it
+                raise error
 
     def start(self, spawn: Spawn) -> None:
         """Spawn the tasks that refresh the shared state until they are cancelled."""
@@ -100,10 +110,7 @@ class SharedState:
     def _open(self, timeout_s: float, *, is_side: bool, address: StoreAddress | None = None) -> GuardedStore:
         address = address or self._config.store_address
         watch = StoreWatch(self._metrics, self._log, address.shown, is_side=is_side)
-        raw = open_store(address, timeout_s=timeout_s, clock=time.monotonic, wall=time.time, on_damage=watch.damaged)
-        return GuardedStore(raw, timeout_s=timeout_s, clock=time.monotonic, observer=watch)
-
-
-async def _try_reach(store: GuardedStore) -> None:
-    with contextlib.suppress(StoreUnavailable):  # the log has it
-        await store.ping()
+        raw = open_store(
+            address, timeout_s=timeout_s, wall=self._wall, on_damage=watch.damaged, on_time=self._wall.note
+        )
+        return GuardedStore(StampedStore(raw), timeout_s=timeout_s, clock=time.monotonic, observer=watch)

@@ -17,7 +17,7 @@ from gateway.limits.lane import LiveLane
 from gateway.limits.permit import AdmissionRequest, Permit
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.snapshot import PolicySnapshot
-from gateway.timeline import RequestIds
+from gateway.timeline import RequestIds, upstream_request_id
 from gateway.upstreams.http1.errors import UpstreamError
 from gateway.upstreams.http1.request import UpstreamRequest
 
@@ -83,7 +83,7 @@ class BackgroundRequester:
 
     async def _send(self, question: BackgroundRequest, live: LiveDeployment, lane: LiveLane) -> bytes | None:
         headers = (
-            (b"x-request-id", self._ids.next().encode("ascii")),
+            (b"x-request-id", upstream_request_id(self._ids.next())),
             (b"x-penstock-cache-salt", question.cache_salt),
         )
         fixed = (

@@ -69,6 +69,7 @@ class DeploymentForecast:
         "_pulse",
         "_report",
         "_report_at",
+        "_report_until",
         "_sample_room",
         "_sampled",
         "_sent_at",
@@ -89,6 +90,8 @@ class DeploymentForecast:
         """Peak of measured over forecast TTFT."""
         self._report: LoadReport | None = None
         self._report_at = -math.inf
+        self._report_until = -math.inf
+        """Instant beyond which the report is worth less than our own counts."""
         self._lane_free_at: dict[str, float] = {}
         """Instants at which the engine finishes each lane's backlog, by its report and the requests sent since."""
         self._last: TtftForecast | None = None
@@ -195,7 +198,7 @@ class DeploymentForecast:
         else:
             outstanding.send_unseen()
         self._last = None
-        if now - self._report_at <= REPORT_FRESH_S and self._report is not None:
+        if now <= self._report_until and self._report is not None:
             self._note_sent_to_lane(self._report, now, uncached, _lane_of(uncached, lane))
         return flight
 
@@ -204,10 +207,11 @@ class DeploymentForecast:
         """Largest number of rows in a step, as the engine last reported; 0 without a report."""
         return 0 if self._report is None else self._report.max_num_seqs
 
-    def note_report(self, now: float, report: LoadReport) -> None:
-        """Adopt a load report of the engine."""
+    def note_report(self, now: float, report: LoadReport, *, fresh_s: float = REPORT_FRESH_S) -> None:
+        """Adopt a load report of the engine, which is current for `fresh_s` seconds."""
         self._report = report
         self._report_at = now
+        self._report_until = now + fresh_s
         self._lane_free_at = {name: now + lane.forecast_wait_s for name, lane in report.lanes.items()}
         self._last = None
 
@@ -223,7 +227,7 @@ class DeploymentForecast:
     def note_no_report(self) -> None:
         """Discard the last load report, because the feed broke off."""
         self._report = None
-        self._report_at = -math.inf
+        self._report_at = self._report_until = -math.inf
         self._last = None
 
     def _note_sent_to_lane(self, report: LoadReport, now: float, uncached_tokens: int, lane: str) -> None:
@@ -357,7 +361,7 @@ class DeploymentForecast:
         seconds = (seconds + step_part * step_left_s) * own_model.gain.value(now)
         reported = None
         report = self._report
-        if report is not None and now - self._report_at <= REPORT_FRESH_S:
+        if report is not None and now <= self._report_until:
             if report.num_running > num_seqs:
                 num_running = report.num_running
             name, found = _reported_lane(report, lane)
@@ -398,7 +402,7 @@ class DeploymentForecast:
         return self._by_outstanding[lane].predict_s(now, _IDLE)
 
     def _fresh_report(self, now: float) -> LoadReport | None:
-        return self._report if now - self._report_at <= REPORT_FRESH_S else None
+        return self._report if now <= self._report_until else None
 
 
 _IDLE: Final = (1.0, *[0.0] * (len(_OWN_PRIOR) - 1))

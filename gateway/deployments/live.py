@@ -9,6 +9,7 @@ from typing import Final
 from gateway.chat.operation import CHAT, Operation
 from gateway.deployments.forecast import DeploymentForecast
 from gateway.deployments.health.health import DeploymentHealth
+from gateway.deployments.health.round_trip import RoundTrip
 from gateway.deployments.health.second_attempts import RecentDelays, RetryBudget
 from gateway.deployments.seq_bound import SequenceBound
 from gateway.deployments.starting import StartProgress, StartReport
@@ -56,6 +57,7 @@ class LiveDeployment:
         "refuses_streams",
         "retries",
         "root_path",
+        "round_trip",
         "seq_bound",
         "starting",
         "tls",
@@ -106,6 +108,8 @@ class LiveDeployment:
         """Forecast of its latencies, fed by forwarding and by the engine's load report."""
         self.health = health
         """Health, from the responses so far."""
+        self.round_trip = RoundTrip()
+        """Round trip of its probes."""
         self.first_bytes = RecentDelays()
         """Recent delays to the first byte of streams, by which a late one is recognised."""
         self.whole_answers = PeakEwma(decay_s=_LONGEST_DECAY_S)

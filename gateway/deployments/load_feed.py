@@ -1,6 +1,7 @@
-"""LoadFeeds: listeners to the load reports of engines, off the request path.
+"""LoadFeeds: listeners to the load of engines, off the request path.
 
-A server without a feed is left alone for a while.
+The engine of this project publishes a feed of reports. Other engines publish gauges, which are read every second. A
+server with neither is left alone for a while.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from gateway.deployments.engine_metrics import parse_metrics
 from gateway.deployments.live import LiveDeployment
 from gateway.deployments.load_report import parse_event
 from gateway.timeline import Clock
@@ -24,8 +26,14 @@ MAX_RETRY_S: Final = 15.0
 SILENT_S: Final = 60.0
 """Seconds until a server without a load feed is tried again, as another server may run there by then."""
 
+METRICS_INTERVAL_S: Final = 1.0
+METRICS_FRESH_S: Final = 1.5
+"""Age in seconds up to which gauges describe the load; one reading may fail to arrive in time."""
+
 _FEED: Final = UpstreamRequest(b"GET", b"/engine/load", ((b"accept", b"text/event-stream"),))
+_METRICS: Final = UpstreamRequest(b"GET", b"/metrics", ((b"accept", b"text/plain"),))
 _MAX_EVENT_BYTES: Final = 64 * 1024
+_MAX_METRICS_BYTES: Final = 4 * 1024 * 1024
 
 
 class LoadFeeds:
@@ -69,6 +77,8 @@ class LoadFeeds:
         while True:
             try:
                 has_feed = await self._hear(live)
+                if not has_feed:
+                    await self._read_metrics(live)
             except (UpstreamError, SseError):
                 has_feed = True  # unknown; readiness and health decide whether the server is up
             if not has_feed:
@@ -79,6 +89,21 @@ class LoadFeeds:
                 pause_s = min(pause_s * 2, MAX_RETRY_S)
             live.forecast.note_no_report()
             await asyncio.sleep(pause_s)
+
+    async def _read_metrics(self, live: LiveDeployment) -> None:
+        """Adopt the gauges of another engine every second, until it no longer publishes them.
+
+        Raises:
+            UpstreamError: The connection failed.
+        """
+        while True:
+            async with await live.client.send(_METRICS, FEED_TIMEOUTS) as response:
+                page = await response.read(_MAX_METRICS_BYTES) if response.status == 200 else b""
+            report = parse_metrics(page)
+            if report is None:
+                return
+            live.forecast.note_report(self._clock(), report, fresh_s=METRICS_FRESH_S)
+            await asyncio.sleep(METRICS_INTERVAL_S)
 
     async def _hear(self, live: LiveDeployment) -> bool:
         """Follow the feed until it ends; return False when there is none.

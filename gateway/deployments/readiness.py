@@ -87,11 +87,13 @@ class ReadinessProber:
         self._on_probed()
 
     async def _probe(self, deployment: LiveDeployment) -> None:
+        began_at = self._clock()
         try:
             async with await deployment.client.send(_PROBE, PROBE_TIMEOUTS) as response:
                 report = parse_start(await response.read(_MAX_ANSWER_BYTES))
                 is_ready = response.status < 300 or response.status in _NO_SUCH_PATH
                 reason = f"status {response.status}"
+            deployment.round_trip.note(self._clock() - began_at)
             self._note_start(deployment, report, is_ready=is_ready)
             can_answer = is_ready or report.state == DRAINING
         except UpstreamError as error:

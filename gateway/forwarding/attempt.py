@@ -55,7 +55,7 @@ from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.routing_request import RoutingRequest
 from gateway.telemetry.records.record import RequestPhase
-from gateway.timeline import Clock, Stage
+from gateway.timeline import Clock, Stage, upstream_request_id
 from gateway.upstreams.http1.errors import ConnectError, ConnectTimeout, Stalled, UpstreamError
 from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 from gateway.upstreams.http1.response import UpstreamResponse
@@ -589,7 +589,7 @@ def _message(work: ForwardRequest, live: LiveDeployment, timeouts: ExchangeTimeo
     kind = (EVENT_STREAM if request.stream else _JSON, work.admitted.admission_request.lane.upstream_priority)
     fixed = live.fixed_headers.get(kind) or _fixed_headers(live, *kind)
     headers = [
-        (b"x-request-id", ctx.record.request_id.encode("ascii")),
+        (b"x-request-id", upstream_request_id(ctx.record.request_id)),
         (b"x-penstock-cache-salt", ctx.cache_salt),
         *work.head.passed_on(),
     ]

@@ -22,8 +22,8 @@ class LiveCandidate:
         self.live = live
         self.weight = weight
 
-    def plain_view(self, *, is_ejected: bool = False) -> DeploymentView:
-        """Return a view of the candidate without forecasts."""
+    def plain_view(self, *, is_ejected: bool = False, distance: int = 0) -> DeploymentView:
+        """Return a view of the candidate without forecasts, at the given place of its zone."""
         live, rule = self.live, self._rule
         return DeploymentView(
             id=live.id,
@@ -35,6 +35,7 @@ class LiveCandidate:
             weight=self.weight,
             quality=rule.quality,
             zone=rule.zone,
+            distance=distance,
         )
 
     def view(self, now: float, routing_request: RoutingRequest, *, is_ejected: bool = False) -> DeploymentView:

@@ -21,6 +21,7 @@ from gateway.routing.identity import key_of
 from gateway.routing.prompt_of import prompt_of
 from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.shortlist import MANY, Shortlist
+from gateway.routing.zone_order import ZoneOrder
 from gateway.timeline import Clock
 from gateway.upstreams.http1.request import ExchangeTimeouts
 from routing_policies.decision import Decision
@@ -60,6 +61,7 @@ class PlannedRoute:
         "_shortlist",
         "_strongest",
         "_zone",
+        "_zones",
         "adapter",
         "cache_candidates",
         "candidates",
@@ -124,6 +126,8 @@ class PlannedRoute:
             LiveCandidate(rated.get(live.id, rules[live.id]), live, weight, is_priced=is_priced)
             for live, weight in self.candidates
         )
+        zones = [(live, rules[live.id].zone) for live in self._members]
+        self._zones = ZoneOrder(zones, zone) if self.profile.reads_distance else None
         is_sampled = len(self.options) > MANY and self.profile.reads_forecasts
         self._shortlist = Shortlist(self.options) if is_sampled else None
         self.compares_all = self.profile.needs_request and not is_sampled
@@ -207,6 +211,12 @@ class PlannedRoute:
     ) -> list[DeploymentView]:
         """Return every option's view, with forecasts where the profile uses them; views in `seen` are reused."""
         ids = out.ids
+        if self._zones is not None:
+            places = self._zones.distances(now, ids)
+            return [
+                option.plain_view(is_ejected=option.live.id in ids, distance=places[option.live.id])
+                for option in options
+            ]
         if routing_request is None or not self.profile.needs_request:
             return [option.plain_view(is_ejected=option.live.id in ids) for option in options]
         known = {view.id: view for option, view in seen if option.live.is_ready and view.id not in ids} if seen else {}

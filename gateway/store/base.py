@@ -21,6 +21,9 @@ MAX_CHANGES = 10_000
 """Changes that a space's feed remembers; a reader that was away for longer reads everything again. A small space in a
 Redis remembers fewer, so that its feed does not outweigh it."""
 
+REPEAT_S = 3600.0
+"""Time for which the result of a holder's last exchange is there to be repeated."""
+
 
 class StoreLoss(StrEnum):
     """The reason why the store cannot be used; the label of `penstock_store_failures_total`."""
@@ -30,6 +33,8 @@ class StoreLoss(StrEnum):
     FULL = "full"
     READ_ONLY = "read_only"
     EVICTING = "evicting"
+    MOVING = "moving"
+    """The keys are on their way from one node of a Cluster to another."""
     REFUSED = "refused"
     """The store refused the user or the command, or answered nonsense."""
     CORRUPT = "corrupt"
@@ -151,16 +156,30 @@ class Store(Protocol):
         """Return the entries behind number `after`, oldest first."""
         ...
 
-    async def exchange(self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None = None) -> Exchanged:
-        """Return and draw units of several meters and hold concurrent units, all in one atomic step."""
+    async def exchange(
+        self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None = None, *, number: int = 0
+    ) -> Exchanged:
+        """Return and draw units of several meters and hold concurrent units, all in one atomic step.
+
+        A holder that numbers its exchanges, from 1, may repeat its last one within REPEAT_S: that returns the result of
+        the first time, or does it now if it was not done.
+        """
         ...
 
     async def room(self) -> Room | None:
         """Return the room for entries that can be made again; None when the store has no limit."""
         ...
 
-    async def ping(self) -> None:
-        """Check that the store can be written to."""
+    def nodes(self) -> tuple[str, ...]:
+        """Return the names of the servers that spaces are divided among, known so far; one, "", where they are not."""
+        ...
+
+    def node_of(self, space: str) -> str:
+        """Return the name of the server that has a space now."""
+        ...
+
+    async def ping(self, node: str = "") -> None:
+        """Check that a server can be written to; one that has no spaces any more passes."""
         ...
 
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""Breaker: rests a store after failures, so that a store in trouble costs no request any time."""
+"""Breaker: rests a server of the store after failures, so that one in trouble costs no request any time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Final
 
 FAILURES_TO_OPEN: Final = 2
 FIRST_PAUSE_S: Final = 0.1
-MAX_PAUSE_S: Final = 5.0
+MAX_PAUSE_S: Final = 0.5
+"""Longest time between two trials, so that a new primary is in use within that time."""
 
 
 class Breaker:
@@ -28,6 +29,11 @@ class Breaker:
         """Return whether an open breaker should be tried now."""
         return self._retry_at is not None and now >= self._retry_at
 
+    def note_trial(self, now: float) -> None:
+        """Note that an open breaker is tried; the next trial is due after a pause, even if this one still waits."""
+        self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
+        self._retry_at = now + self._pause_s
+
     def note_success(self) -> None:
         """Close the breaker after a success."""
         self._failures = 0
@@ -37,9 +43,5 @@ class Breaker:
     def note_failure(self, now: float, *, is_sure: bool) -> None:
         """Note a failure; a sure one, such as a refused connection, opens the breaker at once."""
         self._failures += 1
-        if self._retry_at is None:
-            if is_sure or self._failures >= FAILURES_TO_OPEN:
-                self._retry_at = now + self._pause_s
-        elif now >= self._retry_at:  # a trial; an operation under way when it opened is no new evidence
-            self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
+        if self._retry_at is None and (is_sure or self._failures >= FAILURES_TO_OPEN):
             self._retry_at = now + self._pause_s

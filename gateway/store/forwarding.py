@@ -55,14 +55,24 @@ class ForwardingStore(ABC):
         """Implement `Store.read_log`."""
         return self._forward("read_log", space, log, after=after, limit=limit)
 
-    def exchange(self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None = None) -> Pending[Exchanged]:
+    def exchange(
+        self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None = None, *, number: int = 0
+    ) -> Pending[Exchanged]:
         """Implement `Store.exchange`."""
-        return self._forward("exchange", space, holder, draws, hold)
+        return self._forward("exchange", space, holder, draws, hold, number=number)
 
     def room(self) -> Pending[Room | None]:
         """Implement `Store.room`."""
         return self._forward("room")
 
-    def ping(self) -> Pending[None]:
+    def nodes(self) -> tuple[str, ...]:
+        """Implement `Store.nodes`."""
+        return ("",)
+
+    def node_of(self, space: str) -> str:
+        """Implement `Store.node_of`."""
+        return ""
+
+    def ping(self, node: str = "") -> Pending[None]:
         """Implement `Store.ping`."""
         return self._forward("ping")

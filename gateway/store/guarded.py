@@ -1,11 +1,16 @@
-"""GuardedStore: a Store behind a breaker and a timeout for each operation, with measurements."""
+"""GuardedStore: a Store behind breakers and a timeout for each operation, with measurements.
+
+Each server of a Cluster has a breaker of its own, so that spaces on the others work on while one is lost.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Final, Protocol, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from gateway.store.base import Store, StoreLoss, StoreUnavailable
 from gateway.store.breaker import FIRST_PAUSE_S, Breaker
@@ -15,7 +20,9 @@ from gateway.timeline import Clock
 R = TypeVar("R")
 
 CONNECT_S: Final = 1.0
-"""Timeout of the first answer of a store that was lost, or never seen."""
+"""Least timeout of the first answer of a store that was lost, or never seen."""
+CONNECT_TIMEOUTS: Final = 2
+"""Operation timeouts that connecting may take: a handshake and a login go before the first answer."""
 LAG_S: Final = 0.002
 """Lateness of a timer that means a busy event loop, not a slow store."""
 CHECK_S: Final = 2.0
@@ -24,6 +31,8 @@ CHECK_S: Final = 2.0
 _SURE: Final = frozenset(
     {StoreLoss.DOWN, StoreLoss.READ_ONLY, StoreLoss.REFUSED, StoreLoss.EVICTING, StoreLoss.CORRUPT}
 )
+_ANSWERS: Final = frozenset({StoreLoss.FULL, StoreLoss.MOVING})
+"""Refusals of single operations by a store that works."""
 
 
 class StoreObserver(Protocol):
@@ -42,35 +51,66 @@ class StoreObserver(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Attempt(Generic[R]):
+    """One operation at one server."""
+
+    operation: str
+    work: Callable[[], Coroutine[Any, Any, R]]
+    node: str
+    timeout_s: float
+    closes: bool = True
+    """Whether an answer closes the breaker."""
+
+
 class GuardedStore(ForwardingStore):
-    """A Store that answers or raises StoreUnavailable within `timeout_s`, and at once while the breaker is open."""
+    """A Store that answers or raises StoreUnavailable within `timeout_s`, and at once while a breaker is open."""
 
     def __init__(self, store: Store, *, timeout_s: float, clock: Clock, observer: StoreObserver) -> None:
         self._store = store
         self._timeout_s = timeout_s
         self._clock = clock
         self._observer = observer
-        self._breaker = Breaker()
+        self._connect_s = max(CONNECT_S, CONNECT_TIMEOUTS * timeout_s)
+        self._breakers: dict[str, Breaker] = {}
         self._is_up: bool | None = None
         self._running: set[asyncio.Task[Any]] = set()
 
     @property
     def is_up(self) -> bool:
-        """Return whether the last operation succeeded."""
+        """Return whether the store answered and no server of it is lost."""
         return self._is_up is True
 
-    async def _forward(self, operation: str, *arguments: Any, **options: Any) -> Any:
-        return await self._within(operation, lambda: getattr(self._store, operation)(*arguments, **options))
+    def nodes(self) -> tuple[str, ...]:
+        """Implement `Store.nodes`."""
+        return self._store.nodes()
 
-    async def ping(self) -> None:
-        """Ping the store, whatever the breaker's state; closes the breaker, or leaves it open.
+    def node_of(self, space: str) -> str:
+        """Implement `Store.node_of`."""
+        return self._store.node_of(space)
+
+    async def _forward(self, operation: str, *arguments: Any, **options: Any) -> Any:
+        node = self._store.node_of(arguments[0]) if arguments else ""
+        if not self._breaker(node).is_closed:
+            raise StoreUnavailable(StoreLoss.DOWN, "not tried: it failed a moment ago", was_sent=False)
+        work = partial(getattr(self._store, operation), *arguments, **options)
+        return await self._run(_Attempt(operation, work, node, self._timeout_s))
+
+    async def reach(self) -> None:
+        """Ping every server, the ones that the first answer names included. Raises StoreUnavailable."""
+        await self.ping(self._store.nodes()[0])
+        await asyncio.gather(*(self.ping(node) for node in self._store.nodes()))
+
+    async def ping(self, node: str = "") -> None:
+        """Ping a server, whatever its breaker's state; closes the breaker, or leaves it open.
 
         A first try may take as long as connecting takes; only a second one, on a warm connection, is held to the
         operation timeout. So a store that is merely slow stays lost, instead of coming and going.
         """
-        if not self._is_up:
-            await self._run("connect", self._store.ping, timeout_s=max(CONNECT_S, self._timeout_s), closes=False)
-        await self._run("ping", self._store.ping, timeout_s=self._timeout_s, closes=True)
+        work = partial(self._store.ping, node)
+        if not self._is_up or not self._breaker(node).is_closed:
+            await self._run(_Attempt("connect", work, node, self._connect_s, closes=False))
+        await self._run(_Attempt("ping", work, node, self._timeout_s))
 
     async def aclose(self) -> None:
         """Cancel what is under way and close the store."""
@@ -80,27 +120,53 @@ class GuardedStore(ForwardingStore):
         await self._store.aclose()
 
     async def watch(self) -> None:
-        """Check the store until cancelled, and a lost one at growing intervals."""
+        """Check the servers until cancelled, and a lost one at growing intervals.
+
+        A trial does not wait for the one before: that may hang at a primary which was replaced meanwhile.
+        """
         checked_at = -CHECK_S
-        while True:
-            now = self._clock()
-            is_closed = self._breaker.is_closed
-            if self._breaker.is_trial_due(now) or (is_closed and now - checked_at >= CHECK_S):
-                checked_at = now
-                with suppress(StoreUnavailable):  # the observer has the error
-                    await self.ping()
-            await asyncio.sleep(CHECK_S / 10 if self._breaker.is_closed else FIRST_PAUSE_S / 2)
+        async with asyncio.TaskGroup() as trials:
+            while True:
+                now = self._clock()
+                is_check_due = now - checked_at >= CHECK_S
+                for node in self._followed():
+                    breaker = self._breaker(node)
+                    if breaker.is_trial_due(now):
+                        breaker.note_trial(now)
+                        trials.create_task(self._try(node))
+                    elif breaker.is_closed and is_check_due:
+                        trials.create_task(self._try(node))
+                if is_check_due:
+                    checked_at = now
+                await asyncio.sleep(FIRST_PAUSE_S / 2 if self._are_some_open else CHECK_S / 10)
 
-    async def _within(self, operation: str, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        if not self._breaker.is_closed:
-            raise StoreUnavailable(StoreLoss.DOWN, "not tried: it failed a moment ago", was_sent=False)
-        return await self._run(operation, work, timeout_s=self._timeout_s, closes=True)
+    async def _try(self, node: str) -> None:
+        with suppress(StoreUnavailable):  # the observer has the error
+            await self.ping(node)
 
-    async def _run(
-        self, operation: str, work: Callable[[], Coroutine[Any, Any, R]], *, timeout_s: float, closes: bool
-    ) -> R:
+    def _followed(self) -> tuple[str, ...]:
+        """Return the servers of now, and forget those that are no more."""
+        nodes = self._store.nodes()
+        gone = self._breakers.keys() - set(nodes)
+        for node in gone:
+            del self._breakers[node]
+        if gone and self._is_up is False and not self._are_some_open:
+            self._set_up("")
+        return nodes
+
+    def _breaker(self, node: str) -> Breaker:
+        breaker = self._breakers.get(node)
+        if breaker is None:
+            breaker = self._breakers[node] = Breaker()
+        return breaker
+
+    @property
+    def _are_some_open(self) -> bool:
+        return any(not breaker.is_closed for breaker in self._breakers.values())
+
+    async def _run(self, attempt: _Attempt[R]) -> R:
         """Run the operation as a task of its own: its waiter may leave without breaking off a command."""
-        task = asyncio.get_running_loop().create_task(self._limited(operation, work, timeout_s, closes=closes))
+        task = asyncio.get_running_loop().create_task(self._limited(attempt))
         self._running.add(task)
         task.add_done_callback(self._ended)
         return await asyncio.shield(task)
@@ -110,52 +176,47 @@ class GuardedStore(ForwardingStore):
         if not task.cancelled():
             task.exception()  # its waiter has it, if there still is one
 
-    async def _limited(
-        self, operation: str, work: Callable[[], Coroutine[Any, Any, R]], timeout_s: float, *, closes: bool
-    ) -> R:
+    async def _limited(self, attempt: _Attempt[R]) -> R:
         started_at = self._clock()
-        patience = _Patience(timeout_s)
+        patience = _Patience(attempt.timeout_s)
         try:
-            result = await work()
+            result = await attempt.work()
         except asyncio.CancelledError:
             if not patience.has_ended_it():
                 raise
-            error = StoreUnavailable(StoreLoss.SLOW, f"{operation}: no answer within {timeout_s * 1000:.0f} ms")
-            self._note_failure(operation, error)
+            late = f"{attempt.operation}: no answer within {attempt.timeout_s * 1000:.0f} ms"
+            error = StoreUnavailable(StoreLoss.SLOW, late)
+            self._note_failure(attempt, error)
             raise error from None
         except StoreUnavailable as error:
-            if error.reason is StoreLoss.FULL:
-                self._note_full(operation)
-            else:
-                self._note_failure(operation, error)
+            self._note_failure(attempt, error)
             raise
         finally:
             patience.end()
-        if closes:
-            self._note_success(operation, self._clock() - started_at)
+        if attempt.closes:
+            self._observer.took(attempt.operation, self._clock() - started_at)
+            self._note_answer(attempt.node)
         return result
 
-    def _note_success(self, operation: str, seconds: float) -> None:
-        self._observer.took(operation, seconds)
-        self._note_answer()
+    def _note_answer(self, node: str) -> None:
+        self._breaker(node).note_success()
+        if self._is_up is not True and not self._are_some_open:
+            self._set_up("")
 
-    def _note_full(self, operation: str) -> None:
-        """Note a full store: it answers, can be read and may take the next write."""
-        self._observer.failed(operation, StoreLoss.FULL)
-        self._note_answer()
+    def _note_failure(self, attempt: _Attempt[R], error: StoreUnavailable) -> None:
+        """Note a failure; a store that has an answer to it can be read, and may take the next write."""
+        self._observer.failed(attempt.operation, error.reason)
+        if error.reason in _ANSWERS:
+            self._note_answer(attempt.node)
+            return
+        breaker = self._breaker(attempt.node)
+        breaker.note_failure(self._clock(), is_sure=error.reason in _SURE)
+        if self._is_up is not False and not breaker.is_closed:
+            self._set_up(f"{attempt.node}: {error}" if attempt.node else str(error), is_up=False)
 
-    def _note_answer(self) -> None:
-        self._breaker.note_success()
-        if self._is_up is not True:
-            self._is_up = True
-            self._observer.is_up(True, "")
-
-    def _note_failure(self, operation: str, error: StoreUnavailable) -> None:
-        self._breaker.note_failure(self._clock(), is_sure=error.reason in _SURE)
-        self._observer.failed(operation, error.reason)
-        if self._is_up is not False and not self._breaker.is_closed:
-            self._is_up = False
-            self._observer.is_up(False, str(error))
+    def _set_up(self, reason: str, *, is_up: bool = True) -> None:
+        self._is_up = is_up
+        self._observer.is_up(is_up, reason)
 
 
 class _Patience:

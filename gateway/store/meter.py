@@ -8,7 +8,7 @@ What is drawn may be used until the end of a *later* bucket, most often the next
 use a slice for a while without another call, and a unit never leaves the sum less than a minute after its use. The
 price of a longer while is that units stay counted for as much longer.
 
-This is the arithmetic of the embedded store and of a gateway that has lost its store. `redis_scripts.EXCHANGE` is the
+This is the arithmetic of the embedded store and of a gateway that has lost its store. `redis/scripts.py` is the
 same in Lua; the contract tests hold them to each other.
 """
 

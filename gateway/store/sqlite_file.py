@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from gateway.store.base import (
     MAX_CHANGES,
+    REPEAT_S,
     Changes,
     Exchanged,
     Hold,
@@ -27,6 +30,9 @@ BUSY_TIMEOUT_S: Final = 0.1
 MAX_CHECKED_BYTES: Final = 32 * 1024 * 1024
 """Size up to which a file is checked when it is opened."""
 _EXPIRED_AT_ONCE: Final = 16
+_REPLIES: Final = ".replies"
+"""End of the space with the results of each holder's last exchange."""
+_decode_reply: Final = msgspec.msgpack.Decoder(Exchanged).decode
 
 _SCHEMA: Final = """
 CREATE TABLE spaces (space TEXT PRIMARY KEY, version INTEGER NOT NULL) WITHOUT ROWID;
@@ -200,12 +206,22 @@ class SqliteFile:
         )
         return tuple(LogEntry(seq, payload) for seq, payload in rows)
 
-    def exchange(self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None) -> Exchanged:
+    def exchange(
+        self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None, *, number: int = 0
+    ) -> Exchanged:
         """Implement `Store.exchange`."""
-        now = self._wall()
+        place, now = (space + _REPLIES, holder), self._wall()
+        if number:
+            last = self._db.execute("SELECT version, value FROM entries WHERE space = ? AND key = ?", place).fetchone()
+            if last is not None and last[0] == number:
+                return _decode_reply(last[1])
         held, num_holders = (0, 1) if hold is None else self._keep(space, holder, hold, now)
         grants = tuple(self._draw(space, request, now, num_holders) for request in draws)
-        return Exchanged(now, grants, held, num_holders)
+        result = Exchanged(now, grants, held, num_holders)
+        if number:
+            reply = (*place, msgspec.msgpack.encode(result), number, now + REPEAT_S)
+            self._db.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?)", reply)
+        return result
 
     def room(self) -> None:
         """Return None: a file has no limit."""

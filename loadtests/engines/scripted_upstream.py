@@ -28,6 +28,7 @@ from loadtests.engines.http_server import (
 )
 
 _SCRIPT_MARK = b'"script:'
+_HEALTH_PATHS = (b"/readyz", b"/livez", b"/health")
 _STREAM_MARKS = (b'"stream": true', b'"stream":true')
 
 
@@ -119,7 +120,7 @@ class ScriptedConnection(TinyConnection):
     def _answer_get(self, path: bytes) -> None:
         if path == b"/metrics":
             self.transport.write(plain_response(self._tally.metrics(), kind=b"text/plain"))
-        elif path in (b"/readyz", b"/livez"):
+        elif path in _HEALTH_PATHS:
             self.transport.write(plain_response(b'{"ready":true}'))
         elif path == b"/v1/models":
             self.transport.write(plain_response(b'{"object":"list","data":[{"id":"scripted","object":"model"}]}'))

@@ -9,9 +9,9 @@ import resource
 import signal
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -27,11 +27,12 @@ class Process:
     """One child process and its output, stored in a file."""
 
     def __init__(
-        self, name: str, module: str, arguments: Sequence[str], folder: Path, python: str = sys.executable
+        self, name: str, argv: Sequence[str], folder: Path, environment: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         self.name = name
         self.output = folder / f"{name}.log"
-        self._argv = [python, "-m", module, *arguments]
+        self._argv = list(argv)
+        self._environment = environment
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -54,7 +55,7 @@ class Process:
                 stdout=output,
                 stderr=asyncio.subprocess.STDOUT,
                 cwd=_ROOT,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **self._environment},
                 start_new_session=True,
             )
         if cores:
@@ -115,9 +116,31 @@ class Process:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
+    def session_cpu_s(self) -> float:
+        """Processor time that it and its living descendants have used; those that left its session do not count."""
+        return sum(ticks for _, ticks in self._session()) / _TICKS_PER_S
+
+    def session_rss_bytes(self) -> int:
+        """Memory resident now of it and its descendants; a page that two of them share counts twice."""
+        return sum(_resident_pages(pid) for pid, _ in self._session()) * _PAGE_BYTES
+
+    def _session(self) -> list[tuple[int, int]]:
+        """Return process ids and used clock ticks of the session that this process leads."""
+        found = []
+        for folder in Path("/proc").iterdir():
+            if not folder.name.isdigit():
+                continue
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it ended meanwhile
+            if int(fields[3]) == self.pid:
+                found.append((int(folder.name), int(fields[11]) + int(fields[12])))
+        return found
+
     def rss_bytes(self) -> int:
         """Memory resident now."""
-        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+        return _resident_pages(self.pid) * _PAGE_BYTES
 
     def num_fds(self) -> int:
         """Open file descriptors."""
@@ -152,10 +175,28 @@ class Workbench:
         python: str = sys.executable,
     ) -> Process:
         """Start one more process, under this Python or another one."""
-        process = Process(name, module, arguments, self.folder, python)
+        return await self.start_program(name, [python, "-m", module, *arguments], cores)
+
+    async def start_program(
+        self,
+        name: str,
+        argv: Sequence[str],
+        cores: set[int] | None = None,
+        *,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> Process:
+        """Start any program, with further variables in its environment."""
+        process = Process(name, argv, self.folder, environment)
         self._processes.append(process)
         await process.start(cores)
         return process
+
+
+def _resident_pages(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except OSError:
+        return 0  # it ended meanwhile
 
 
 def split_cores() -> tuple[set[int] | None, set[int] | None]:

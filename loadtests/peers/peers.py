@@ -86,7 +86,9 @@ async def run(options: argparse.Namespace) -> Card:
                 for cell in measured:
                     repeats = await _compare(cell, engine.address, peer, prompts, setting.seconds)
                     results |= _results(f"{place}{cell.name}", repeats)
-                    notes += [f"{place}{cell.name}: tokens/s {line}" for line in repeats.lines()]
+                    lines = [f"{place}{cell.name}: tokens/s {line}" for line in repeats.lines()]
+                    print("\n".join(lines), file=sys.stderr, flush=True)  # a long run that is ended says what it found
+                    notes += lines
     return Card(
         bench="peers",
         arrivals="closed: one prompt, or a batch of sequences; the sides in turn, median of the rounds' ratios",

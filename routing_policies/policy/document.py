@@ -84,6 +84,7 @@ SelectPolicy = Literal[
     "scored",
     "quality_then_latency",
     "cost_cap",
+    "nearest_first",
     "sticky",
     "canary",
     "cascade",
@@ -453,6 +454,7 @@ class Select(_Strict, frozen=True, kw_only=True):
     - `scored`: the best by `weights`.
     - `quality_then_latency`: the cheapest that is forecast to meet the targets and reaches `min_quality`.
     - `cost_cap`: the best whose price for this request is within `max_request_cost`, else the cheapest.
+    - `nearest_first`: the emptiest in the nearest `zone` by measured round trip that can serve.
     - `sticky`: the same for all requests of a conversation, or of a tenant.
     - `canary`: one candidate for a share of the conversations, the others in the order written.
     - `cascade`: the first of two, and the second where the first one's own tokens predict less than `min_quality`.

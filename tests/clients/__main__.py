@@ -46,10 +46,15 @@ def main() -> int:
 
 def publish(text: str, page: Path) -> None:
     """Replace the table in a page, between its marks."""
-    before, begin, rest = page.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{page} has no marks for the table: {BEGIN.strip()} … {END.strip()}")
+    replace_between(text, page, BEGIN, END)
+
+
+def replace_between(text: str, page: Path, begin: str, end: str) -> None:
+    """Replace what stands between two marks of a page. Raises SystemExit without the marks."""
+    before, found_begin, rest = page.read_text().partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not found_begin or not found_end:
+        raise SystemExit(f"{page} has no marks for the table: {begin.strip()} … {end.strip()}")
     page.write_text(f"{before}{begin}{text}\n{end}{after}")
 
 

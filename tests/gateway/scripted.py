@@ -184,7 +184,7 @@ class ScriptedUpstream:
             self.probes.append(received)
             await wire.answer(json.dumps(self.reported).encode(), 200 if self.is_ready else 503)
             return
-        if received.line.startswith("GET ") and "/engine/load " in received.line:
+        if received.line.startswith(("GET /engine/load ", "GET /metrics ")):
             await wire.answer(b"{}", 404)  # it publishes no load
             return
         self.received.append(received)

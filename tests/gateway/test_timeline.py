@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+from uuid import UUID
 
-from gateway.timeline import RequestIds, Stage, Timeline
+from gateway.timeline import RequestIds, Stage, Timeline, upstream_request_id
 
 
 def test_ids_differ_and_have_one_form() -> None:
@@ -33,3 +34,10 @@ def test_a_stage_that_took_no_time_is_reported_and_one_never_entered_is_not() ->
     timeline = Timeline(10.0)
     timeline.mark(Stage.TRIM, 10.0)
     assert timeline.stages_ms() == {"trim": 0.0}
+
+
+def test_upstreams_get_a_request_id_that_is_also_a_uuid() -> None:
+    made = RequestIds(random.Random(1)).next()
+    given = upstream_request_id(made).decode()
+    assert given.startswith(made.removeprefix("req_"))
+    assert UUID(given).hex == given

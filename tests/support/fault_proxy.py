@@ -34,9 +34,10 @@ class Toxics:
 
 
 class FaultProxy:
-    """Listens on a free port of 127.0.0.1 in front of a Unix socket; `toxics` holds from the next byte on."""
+    """Listens on a free port of 127.0.0.1 in front of a Unix socket, or of a host and port; `toxics` holds from the
+    next byte on."""
 
-    def __init__(self, upstream: Path) -> None:
+    def __init__(self, upstream: Path | tuple[str, int]) -> None:
         self._upstream = upstream
         self.toxics = Toxics()
         self.num_accepted = 0
@@ -108,7 +109,10 @@ class FaultProxy:
             writer.transport.abort()
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        up_reader, up_writer = await asyncio.open_unix_connection(str(self._upstream))
+        if isinstance(self._upstream, tuple):
+            up_reader, up_writer = await asyncio.open_connection(*self._upstream)
+        else:
+            up_reader, up_writer = await asyncio.open_unix_connection(str(self._upstream))
         self.num_passed += 1
         try:
             async with asyncio.TaskGroup() as pumps:

@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from engine.config import EngineConfigError
-from engine.huge_pages import drop_file_pages
+from engine.huge_pages import release_pages
 from engine.models.config.config import read_json_object
 from engine.models.config.config_reader import ModelConfigError
 from engine.models.config.text_part import text_name
@@ -117,7 +117,7 @@ class SafetensorsFiles:
     def drop_pages(self) -> None:
         """Release the memory of what was read; tensors stay mapped and are read again where needed."""
         for name, file in self._owners.items():
-            drop_file_pages(file.get_tensor(name))
+            release_pages(file.get_tensor(name))
 
 
 class Checkpoint:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from engine.huge_pages import drop_file_pages
+from engine.huge_pages import release_pages
 from engine.models.gguf.block_types import BlockType
 from engine.models.gguf.blocks import BlockValues, block_values, write_numbers
 from engine.models.gguf.parts import GgufModel
@@ -65,7 +65,7 @@ class GgufTensors:
     def drop_pages(self) -> None:
         """Release the memory of what was read; tensors stay mapped and are read again where needed."""
         for source in self._places:
-            drop_file_pages(self._raw(source))
+            release_pages(self._raw(source))
 
     def _kind(self, name: str) -> BlockType:
         return self._places[self._slices[name].source].type

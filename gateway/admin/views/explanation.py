@@ -26,6 +26,7 @@ _BY_POLICY: Final = {
     "first_available": "it is the first candidate of the route that can serve",
     "weighted": "it was drawn by the candidates' weights",
     "least_in_flight": "it has the most free permits",
+    "nearest_first": "it is in the nearest zone that can serve",
     "latency_first": "it has the best score, in which the latency forecast counts most",
 }
 _BEST_SCORE: Final = "it has the best weighted score"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, Literal
 
-from gateway.store.meter import BUCKET_S, MAX_AHEAD, NEVER_S, Draw, Grant, Meter, draw_units
+from gateway.store.meter import BUCKET_S, MAX_AHEAD, NEVER_S, Draw, Grant, Meter, Period, draw_units
 
 OnLoss = Literal["allow", "refuse"]
 
@@ -32,6 +32,7 @@ NANO: Final = 10**9
 NOW_BUCKET: Final = 1 << 52
 """A bucket later than any other: units returned to it count at the store's current time."""
 _MAX_OWN_BUCKETS: Final = 512
+_MINUTE_S: Final = 60.0
 
 
 class Unit(IntEnum):
@@ -51,6 +52,7 @@ class QuotaLease:
     """A lease of units that counts down. Every instant is monotonic; a lease never drawn has no units."""
 
     __slots__ = (
+        "_alone",
         "_at_grant",
         "_measured_at",
         "_own",
@@ -73,7 +75,8 @@ class QuotaLease:
     )
 
     def __init__(self, meter: Meter, unit: Unit, on_loss: OnLoss) -> None:
-        self.configure(meter, on_loss)
+        self.meter = meter
+        self.on_loss: OnLoss = on_loss
         self.unit = unit
         self.left = 0
         self.low = 0
@@ -92,6 +95,8 @@ class QuotaLease:
         """Time at which units become available; None when they never do."""
         self._own: dict[int, int] = {}
         """Units that this process used or holds, by bucket; the only basis once the store is lost."""
+        self._alone: tuple[float, int] | None = None
+        """Time of the loss of the store, and this process' part of the limit since then; None with the store."""
         self._rate = 0.0
         self._at_grant = 0
         self._used = 0
@@ -99,8 +104,10 @@ class QuotaLease:
 
     def configure(self, meter: Meter, on_loss: OnLoss) -> None:
         """Take over a new policy revision's numbers."""
+        self.remaining += meter.limit - self.meter.limit
+        self._alone = None
         self.meter = meter
-        self.on_loss: OnLoss = on_loss
+        self.on_loss = on_loss
 
     def knows_dry(self, need: int, now: float) -> bool:
         """Return whether the store lately had too few units for this need, so that another call is useless."""
@@ -152,6 +159,7 @@ class QuotaLease:
 
     def take(self, requested: Draw, grant: Grant, requested_at: float, now: float) -> None:
         """Take the store's grant; `requested_at` precedes its clock reading, so units never live too long here."""
+        self._alone = None
         self._charge(grant.bucket, grant.units)
         self._hold(requested, grant, requested_at, now)
 
@@ -164,9 +172,10 @@ class QuotaLease:
             if units < 0 or not may_be_known:
                 self.owed[bucket] = self.owed.get(bucket, 0) + units
 
-    def draw_alone(self, requested: Draw, share: int, now: float, store_now: float) -> None:
-        """Draw without the store, from `share` of the limit; this process counts its use and reports it later."""
+    def draw_alone(self, requested: Draw, num_holders: int, now: float, store_now: float) -> None:
+        """Draw without the store; this process counts its use and reports it later."""
         counts = dict(self._own)
+        share = self._share_alone(num_holders, now, store_now)
         grant = draw_units(counts, self._within(share, requested), store_now, 1)
         if not counts and requested.at_least <= self.meter.limit:
             # One request may be larger than the share. Nothing else is under way, so it is let through.
@@ -174,6 +183,22 @@ class QuotaLease:
         if grant.units:
             self._owe(grant.bucket, -grant.units)
         self._hold(requested, grant, now, now)
+
+    def _share_alone(self, num_holders: int, now: float, store_now: float) -> int:
+        """Return this process' part of the limit without the store; the parts of all together are no more than it.
+
+        At the loss that is what this process had drawn, and an even part of what nobody had. Draws of a minute expire,
+        and the parts become even.
+        """
+        even = max(self.meter.limit // num_holders, 1)
+        if self._alone is None:
+            none = Draw(self.meter)
+            drawn = self.meter.limit - draw_units(dict(self._own), none, store_now, 1).remaining
+            self._alone = (now, drawn + max(self.remaining, 0) // num_holders)
+        since, share = self._alone
+        if self.meter.period is not Period.MINUTE or now < since + _MINUTE_S:
+            return share
+        return min(share, even) if now < since + 2 * _MINUTE_S else even
 
     def _within(self, share: int, requested: Draw) -> Draw:
         return Draw(Meter(self.meter.name, self.meter.period, share), requested.want, requested.at_least)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
@@ -46,6 +47,7 @@ class Quotas:
         self.by_tenant: dict[str, TenantQuota] = {}
         """Quotas by tenant, limited ones only; a tenant without limits costs one lookup."""
         self._tariff = Tariff(())
+        self._numbers = itertools.count(1)
 
     def configure(self, policy: Policy) -> None:
         """Take over a policy revision; what was used stays used."""
@@ -66,6 +68,7 @@ class Quotas:
                     clock=self._clock,
                     wall=self._wall,
                     report=self._report,
+                    numbers=self._numbers,
                 )
             else:
                 retained.configure(rules)

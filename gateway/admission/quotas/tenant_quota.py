@@ -4,14 +4,16 @@ Units are drawn from the store ahead of need, in leases, so that a request takes
 when a lease is used up does a request wait for the store, and only for the store's timeout. A tenant without units
 is refused without repeated calls.
 
-When the store is lost, each limit follows its policy. `allow` limits the tenant to this process' even share of the
-limit, counted here and reported when the store is back; `refuse` refuses.
+When the store is lost, each limit follows its policy. `allow` limits the tenant to this process' part of the limit,
+counted here and reported when the store is back; `refuse` refuses. An exchange that got no answer is repeated, under
+its number, before the next one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from gateway.admission.quotas.in_flight import InFlight
@@ -25,7 +27,7 @@ from gateway.admission.quotas.quota_refusals import (
 )
 from gateway.admission.quotas.quota_rules import QuotaRules
 from gateway.admission.quotas.reservation import Reservation
-from gateway.store.base import Exchanged, Hold, Store, StoreUnavailable
+from gateway.store.base import REPEAT_S, Exchanged, Hold, Store, StoreLoss, StoreUnavailable
 from gateway.store.meter import Draw
 from gateway.timeline import Clock
 
@@ -45,6 +47,18 @@ ALONE_S: Final = 1.0
 
 _NOTHING: Final[Needs] = (0, 0, 0)
 
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """An exchange with the store, which is the same when it is repeated."""
+
+    number: int
+    slices: tuple[QuotaLease, ...]
+    draws: list[Draw]
+    hold: Hold
+    began_at: float
+
+
 Wall = Callable[[], float]
 """Clock that returns seconds since 1970."""
 
@@ -58,6 +72,7 @@ class TenantQuota:
         "_in_flight",
         "_is_lost",
         "_num_holders",
+        "_numbers",
         "_prefetch_at",
         "_renew_at",
         "_report",
@@ -67,6 +82,7 @@ class TenantQuota:
         "_slices",
         "_space",
         "_store",
+        "_unconfirmed",
         "_used_at",
         "_waiting",
         "_wall",
@@ -83,10 +99,12 @@ class TenantQuota:
         clock: Clock,
         wall: Wall,
         report: Callable[[BaseException], None],
+        numbers: Iterator[int],
     ) -> None:
         """Create a quota.
 
         `holder` names this process among all that share the store; `report` gets events that should never happen.
+        `numbers` are those of exchanges, each used once in this process.
         """
         self.tenant = tenant
         self._space = f"quota.{tenant}"
@@ -100,6 +118,9 @@ class TenantQuota:
         self._waiting: dict[object, Needs] = {}
         self._requested_at = 0.0
         self._requesting: asyncio.Task[None] | None = None
+        self._numbers = numbers
+        self._unconfirmed: _Exchange | None = None
+        """An exchange that the store may have done, without an answer that arrived."""
         self._is_lost = False
         self._num_holders = 1
         self._skew_s = 0.0
@@ -267,25 +288,55 @@ class TenantQuota:
             self._report(error)
 
     async def _renew(self, *, ahead: bool) -> None:
-        requested_at = self._clock()
+        is_confirmed = await self._is_confirmed()
         waiting = tuple(self._waiting.values())
-        first = waiting[0] if waiting else _NOTHING
-        slices = self._slices  # a new policy revision may come during the call to the store
-        draws = [
-            part.draw(first[part.unit], sum(needs[part.unit] for needs in waiting), requested_at, ahead=ahead)
-            for part in slices
-        ]
-        self._requested_at = requested_at
-        hold = self._hold(len(waiting), requested_at, ahead=ahead)
+        exchange = self._next_exchange(waiting, ahead=ahead)
         try:
-            got = await self._store.exchange(self._space, self._holder, draws, hold)
+            if not is_confirmed:
+                raise StoreUnavailable(StoreLoss.DOWN, "the exchange before is unconfirmed", was_sent=False)
+            self._take_over(exchange, await self._do(exchange))
         except StoreUnavailable as error:
-            self._enforce_alone(slices, draws, was_sent=error.was_sent)
-        else:
-            self._take_over(slices, draws, hold, got, requested_at)
+            if error.was_sent:
+                self._unconfirmed = exchange
+            self._enforce_alone(exchange, was_sent=error.was_sent)
         in_flight = self._in_flight
         if waiting and in_flight.held <= in_flight.now:
             in_flight.retry_at = self._clock() + RENEW_AFTER_S
+
+    async def _is_confirmed(self) -> bool:
+        """Repeat an exchange that got no answer, so that what it drew is neither lost nor drawn twice.
+
+        Return False if the store gives no answer again.
+        """
+        exchange = self._unconfirmed
+        if exchange is None:
+            return True
+        if self._clock() < exchange.began_at + REPEAT_S / 2:
+            try:
+                got = await self._do(exchange)
+            except StoreUnavailable:
+                return False
+            self._take_over(exchange, got)
+        else:
+            for part, requested in zip(exchange.slices, exchange.draws, strict=True):
+                part.unconfirmed(requested, may_be_known=True)
+        self._unconfirmed = None
+        return True
+
+    async def _do(self, exchange: _Exchange) -> Exchanged:
+        return await self._store.exchange(
+            self._space, self._holder, exchange.draws, exchange.hold, number=exchange.number
+        )
+
+    def _next_exchange(self, waiting: tuple[Needs, ...], *, ahead: bool) -> _Exchange:
+        now = self._clock()
+        first = waiting[0] if waiting else _NOTHING
+        slices = self._slices  # a new policy revision may come during the call to the store
+        draws = [
+            part.draw(first[part.unit], sum(needs[part.unit] for needs in waiting), now, ahead=ahead) for part in slices
+        ]
+        self._requested_at = now
+        return _Exchange(next(self._numbers), slices, draws, self._hold(len(waiting), now, ahead=ahead), now)
 
     def _hold(self, num_waiting: int, now: float, *, ahead: bool) -> Hold:
         in_flight = self._in_flight
@@ -294,28 +345,27 @@ class TenantQuota:
         spare = 0 if self._is_idle(now) and not ahead else in_flight.now // 4 + MIN_SPARE
         return Hold(IN_FLIGHT, in_flight.limit, in_flight.now + num_waiting, HOLD_TTL_S, spare)
 
-    def _take_over(
-        self, slices: Sequence[QuotaLease], draws: Sequence[Draw], hold: Hold, got: Exchanged, requested_at: float
-    ) -> None:
-        now = self._clock()
+    def _take_over(self, exchange: _Exchange, got: Exchanged) -> None:
+        now, began_at, hold = self._clock(), exchange.began_at, exchange.hold
         self._is_lost = False
         self._num_holders = max(got.num_holders, 1)
         self._skew_s = got.at - self._wall()
-        self._renew_at = requested_at + RENEW_S
-        for part, requested, grant in zip(slices, draws, got.grants, strict=True):
-            part.take(requested, grant, requested_at, now)
+        self._renew_at = began_at + RENEW_S
+        for part, requested, grant in zip(exchange.slices, exchange.draws, got.grants, strict=True):
+            part.take(requested, grant, began_at, now)
         in_flight = self._in_flight
-        in_flight.held, in_flight.until = got.held, requested_at + HOLD_TTL_S
+        in_flight.held, in_flight.until = got.held, began_at + HOLD_TTL_S
         in_flight.is_tight = got.held < hold.units + hold.spare
 
-    def _enforce_alone(self, slices: Sequence[QuotaLease], draws: Sequence[Draw], *, was_sent: bool) -> None:
+    def _enforce_alone(self, exchange: _Exchange, *, was_sent: bool) -> None:
         now, store_now = self._clock(), self._wall() + self._skew_s
         self._is_lost = True
         self._renew_at = now + RENEW_S
-        for part, requested in zip(slices, draws, strict=True):
-            part.unconfirmed(requested, may_be_known=was_sent)
+        for part, requested in zip(exchange.slices, exchange.draws, strict=True):
+            if not was_sent:
+                part.unconfirmed(requested, may_be_known=False)
             if part.on_loss == "allow":
-                part.draw_alone(requested, _share(part.meter.limit, self._num_holders), now, store_now)
+                part.draw_alone(requested, self._num_holders, now, store_now)
         in_flight = self._in_flight
         if in_flight.limit is not None and in_flight.on_loss == "allow":
             in_flight.held = max(in_flight.held, _share(in_flight.limit, self._num_holders))

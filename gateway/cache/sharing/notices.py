@@ -50,6 +50,11 @@ _CODECS: Final[dict[str, SealedCodec[Any]]] = {
 }
 
 
+def has_meaning(key: str) -> bool:
+    """Return whether this version has a meaning for a key; others are of a later one, and stay."""
+    return key.startswith((ENTRY, *_CODECS))
+
+
 def entry_key(exact: bytes) -> str:
     """Return the key of the entry with this fingerprint."""
     return ENTRY + exact.hex()

@@ -262,6 +262,8 @@ class CacheSharing:
                 yield key, stored
 
     async def _take(self, key: str, stored: StoreEntry) -> None:
+        if not notices.has_meaning(key):
+            return
         if not key.startswith(notices.ENTRY):
             notice = notices.decode_notice(key, stored.value)
             if notice is None:

@@ -21,6 +21,7 @@ class MemoryStore:
         self._logs: defaultdict[tuple[str, str], list[LogEntry]] = defaultdict(list)
         self._meters: defaultdict[tuple[str, str], dict[int, int]] = defaultdict(dict)
         self._holds: defaultdict[tuple[str, str], dict[str, tuple[int, float]]] = defaultdict(dict)
+        self._last: dict[tuple[str, str], tuple[int, Exchanged | None]] = {}
 
     async def get(self, space: str, key: str) -> StoreEntry | None:
         """Return a value, or None when it is absent or past its time."""
@@ -73,17 +74,32 @@ class MemoryStore:
         """Return entries behind a number, oldest first."""
         return tuple(self._logs[space, log][after : after + limit])
 
-    async def exchange(self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None = None) -> Exchanged:
+    async def exchange(
+        self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None = None, *, number: int = 0
+    ) -> Exchanged:
         """Draw units of meters and keep concurrent units in one step; `draw` has the arithmetic."""
+        last_number, done = self._last.get((space, holder), (0, None))
+        if number and done is not None and last_number == number:
+            return done
         now = self._wall()
         held, num_holders = (0, 1) if hold is None else self._keep(space, holder, hold, now)
         grants = tuple(draw_units(self._meters[space, each.meter.name], each, now, num_holders) for each in draws)
-        return Exchanged(now, grants, held, num_holders)
+        done = Exchanged(now, grants, held, num_holders)
+        self._last[space, holder] = number, done
+        return done
 
     async def room(self) -> None:
         """Return None: the store has no bound."""
 
-    async def ping(self) -> None:
+    def nodes(self) -> tuple[str, ...]:
+        """Return one name: the store is not divided among servers."""
+        return ("",)
+
+    def node_of(self, space: str) -> str:
+        """Return the one name."""
+        return ""
+
+    async def ping(self, node: str = "") -> None:
         """Return at once: there is nothing that could be lost."""
 
     async def aclose(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from engine.attention.base import AttentionSpec
 from engine.attention.torch_attention import TorchAttention
 from engine.attention.torch_kv_cache import AttentionScratch, HeadMajorKVCache, SlotPlaces
+from loadtests.harness.measures import resident_bytes
 from tests.engine.attention.reference import Batch, make_batch, reference_attention
 
 CPU = torch.device("cpu")
@@ -98,3 +101,23 @@ def test_places_of_a_step_are_not_taken_for_those_of_other_slots() -> None:
     step.fill_(8)
     places.begin(step)
     assert [found.tolist() for found in places.of(step, 4)][:2] == [[2, 2], [0, 0]]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are given back on Linux alone")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_a_pool_whose_memory_is_given_back_reads_as_zeros_and_can_be_written_again(dtype: torch.dtype) -> None:
+    spec = AttentionSpec(2, 2, head_dim=64, scale=1.0)
+    cache = HeadMajorKVCache(4096, 16, spec, dtype, SlotPlaces())
+    keys, values = torch.randn(2, 4096 * 16, 2, 64, generator=torch.Generator().manual_seed(1)).unbind()
+    cache.write(keys, values, torch.arange(4096 * 16))
+    before = resident_bytes()
+
+    cache.release()
+
+    assert before - resident_bytes() > cache.keys.numel() * cache.keys.itemsize
+    slots = torch.arange(100, 120)
+    assert not any(found.any() for found in cache.gather(slots, AttentionScratch()))
+    cache.write(keys[:20], values[:20], slots)
+    found = cache.gather(slots, AttentionScratch())
+    known = cache.stored(keys[:20], values[:20], slots, AttentionScratch())
+    assert all(torch.equal(one, other) for one, other in zip(found, known, strict=True))

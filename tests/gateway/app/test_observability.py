@@ -10,6 +10,7 @@ from typing import Any
 from gateway.app.observability import Observability
 from gateway.app.runtime import Runtime
 from gateway.config.sources import config_of
+from gateway.store.shared_clock import SharedClock
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.records.record import RequestRecord
@@ -29,7 +30,7 @@ class World:
             ids=RequestIds(rng),
             rng=rng,
             clock=lambda: 0.0,
-            wall=lambda: 0.0,
+            wall=SharedClock(lambda: 0.0),
             workers=Workers(1, name="test"),
         )
         config = config_of({path.replace("__", "."): value for path, value in settings.items()})

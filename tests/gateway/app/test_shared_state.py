@@ -211,7 +211,7 @@ async def test_a_killed_gateway_leaves_nothing_that_does_not_expire(
         for writer in writers:
             writer.close()
         left = {key.decode(): server.admin.pttl(key) for key in server.admin.keys("penstock:{quota.*")}
-        assert len(left) == 4
+        assert len(left) == 5
         assert all(ttl > 0 for ttl in left.values()), left
         assert left[held] <= 10_000
         others = [ttl for key, ttl in left.items() if "per_min" in key]

@@ -11,7 +11,14 @@ from typing import Any, cast
 import msgspec
 
 from gateway.deployments.live import LiveDeployment
-from gateway.deployments.load_feed import LOOK_INTERVAL_S, MAX_RETRY_S, SILENT_S, LoadFeeds
+from gateway.deployments.load_feed import (
+    LOOK_INTERVAL_S,
+    MAX_RETRY_S,
+    METRICS_FRESH_S,
+    METRICS_INTERVAL_S,
+    SILENT_S,
+    LoadFeeds,
+)
 from gateway.deployments.load_report import LaneReport, LoadReport
 from gateway.routing.snapshot import SnapshotBuilder
 from gateway.upstreams.client import UpstreamClient
@@ -39,6 +46,9 @@ class FakeFeed:
         for event in self._events:
             yield event
             await asyncio.sleep(self._gap_s)
+
+    async def read(self, _limit: int) -> bytes:
+        return b"".join(self._events)
 
     async def __aenter__(self) -> FakeFeed:
         return self
@@ -115,9 +125,47 @@ def test_a_feed_that_ends_is_forgotten_and_requested_again() -> None:
 
 def test_a_server_without_a_feed_is_left_alone_for_a_minute() -> None:
     async def run() -> None:
-        client = FakeClient(FakeFeed([], status=404), FakeFeed([], status=404))
+        client = FakeClient(*(FakeFeed([], status=404) for _ in range(4)))
         await listen(client, SILENT_S + 1)
-        assert client.requested_at == [LOOK_INTERVAL_S, LOOK_INTERVAL_S + SILENT_S]
+        first = [LOOK_INTERVAL_S] * 2  # the feed, then the gauges
+        assert client.requested_at == [*first, *(at + SILENT_S for at in first)]
+
+    run_virtual(run())
+
+
+def gauges(num_running: int) -> FakeFeed:
+    page = FakeFeed([f'vllm:num_requests_running{{engine="0"}} {num_running}.0\n'.encode()])
+    page.is_events = False
+    return page
+
+
+def test_the_gauges_of_another_engine_are_its_load() -> None:
+    async def run() -> None:
+        client = FakeClient(FakeFeed([], status=404), gauges(3), gauges(5))
+        live = await listen(client, METRICS_INTERVAL_S + 0.1)
+        now = asyncio.get_running_loop().time()
+        assert live.forecast.num_seqs(now) == 5
+        assert live.forecast.num_seqs(now + METRICS_FRESH_S) == 0
+        assert live.is_ready, "gauges say nothing about readiness"
+
+    run_virtual(run())
+
+
+def test_an_engine_whose_gauges_are_gone_is_left_alone_like_any_other() -> None:
+    async def run() -> None:
+        client = FakeClient(FakeFeed([], status=404), gauges(3), FakeFeed([], status=404))
+        live = await listen(client, SILENT_S)
+        assert client.requested_at == [LOOK_INTERVAL_S, LOOK_INTERVAL_S, LOOK_INTERVAL_S + METRICS_INTERVAL_S]
+        assert live.forecast.num_seqs(asyncio.get_running_loop().time()) == 0
+
+    run_virtual(run())
+
+
+def test_an_engine_that_restarts_is_read_again_soon() -> None:
+    async def run() -> None:
+        client = FakeClient(FakeFeed([], status=404), gauges(3))  # then nobody listens
+        await listen(client, 30.0)
+        assert len(client.requested_at) > 5
 
     run_virtual(run())
 

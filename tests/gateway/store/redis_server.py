@@ -14,7 +14,7 @@ from typing import Any
 
 import redis
 
-START_S = 15.0
+START_S = 40.0
 
 
 def free_ports(count: int) -> list[int]:
@@ -46,9 +46,19 @@ def until(is_so: Callable[[], Any], what: str, timeout_s: float = START_S) -> No
 class RedisServer:
     """One `redis-server` process; `start` again after `kill` comes up empty on the same port."""
 
-    def __init__(self, folder: Path, *options: str, port: int | None = None, is_sentinel: bool = False) -> None:
-        """`options` are lines of its configuration."""
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        port: int | None = None,
+        is_sentinel: bool = False,
+        host: str = "127.0.0.1",
+        within: tuple[str, ...] = (),
+    ) -> None:
+        """`options` are lines of its configuration, `within` is the command that it runs below."""
         self.folder = folder
+        self._host = host
+        self._within = within
         self.port = port or free_ports(1)[0]
         self._options = options
         self._is_sentinel = is_sentinel
@@ -58,12 +68,12 @@ class RedisServer:
     @property
     def url(self) -> str:
         """As the `store` setting has it."""
-        return f"redis://127.0.0.1:{self.port}/0"
+        return f"redis://{self._host}:{self.port}/0"
 
     @property
     def admin(self) -> Any:
         """A blocking client for the test itself."""
-        return redis.Redis(port=self.port, socket_timeout=5)
+        return redis.Redis(host=self._host, port=self.port, socket_timeout=5)
 
     def start(self) -> RedisServer:
         """Returns once it answers."""
@@ -71,7 +81,7 @@ class RedisServer:
         assert program is not None, "redis-server is missing: apt-get install redis-server (make test does)"
         lines = [
             f"port {self.port}",
-            "bind 127.0.0.1",
+            f"bind {self._host}",
             f"dir {self.folder}",
             'save ""',
             "appendonly no",
@@ -79,12 +89,14 @@ class RedisServer:
             *self._options,
         ]
         if self._is_sentinel:
-            lines = [f"port {self.port}", "bind 127.0.0.1", f"dir {self.folder}", *self._options]
+            lines = [f"port {self.port}", f"bind {self._host}", f"dir {self.folder}", *self._options]
         config = self.folder / "redis.conf"
         config.write_text("\n".join(lines) + "\n")
         with (self.folder / "redis.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [program, str(config), *(["--sentinel"] if self._is_sentinel else [])], stdout=log, stderr=log
+                [*self._within, program, str(config), *(["--sentinel"] if self._is_sentinel else [])],
+                stdout=log,
+                stderr=log,
             )
         until(lambda: self.admin.ping(), f"redis-server on {self.port}")
         return self
@@ -148,15 +160,28 @@ class SentinelSet:
 
 
 class ClusterSet:
-    """Three primaries that share the slots."""
+    """Three primaries that share the slots, each with a replica if wanted."""
 
-    def __init__(self, folder: Path) -> None:
-        ports = free_ports(6)
-        options = ("cluster-enabled yes", "cluster-node-timeout 2000", "cluster-require-full-coverage no")
-        self.nodes = [
-            RedisServer(folder / f"node{i}", *options, f"cluster-port {ports[i + 3]}", port=ports[i]) for i in range(3)
+    def __init__(
+        self, folder: Path, *more_options: str, has_replicas: bool = False, node_timeout_ms: int = 2000
+    ) -> None:
+        num = 6 if has_replicas else 3
+        ports = free_ports(2 * num)
+        options = (
+            "cluster-enabled yes",
+            f"cluster-node-timeout {node_timeout_ms}",
+            "cluster-require-full-coverage no",
+            "cluster-replica-validity-factor 0",
+            *more_options,
+        )
+        servers = [
+            RedisServer(folder / f"node{i}", *options, f"cluster-port {ports[num + i]}", port=ports[i])
+            for i in range(num)
         ]
-        self._bus_ports = ports[3:]
+        self.nodes = servers[:3]
+        """The first primaries."""
+        self.replicas = servers[3:]
+        self._bus_ports = dict(zip(ports[:num], ports[num:], strict=True))
 
     @property
     def url(self) -> str:
@@ -166,15 +191,38 @@ class ClusterSet:
     def start(self) -> ClusterSet:
         """Returns once every node knows every slot's owner."""
         bounds = [0, 5461, 10923, 16384]
+        for server in (*self.nodes, *self.replicas):
+            server.start()
         for index, node in enumerate(self.nodes):
-            node.start()
             node.admin.execute_command("CLUSTER", "ADDSLOTSRANGE", bounds[index], bounds[index + 1] - 1)
             node.admin.execute_command("CLUSTER", "SET-CONFIG-EPOCH", index + 1)
-        for other, bus_port in zip(self.nodes[1:], self._bus_ports[1:], strict=True):
-            self.nodes[0].admin.execute_command("CLUSTER", "MEET", "127.0.0.1", other.port, bus_port)
-        for node in self.nodes:
+        for other in (*self.nodes[1:], *self.replicas):
+            self.nodes[0].admin.execute_command("CLUSTER", "MEET", "127.0.0.1", other.port, self._bus_ports[other.port])
+        for node in (*self.nodes, *self.replicas):
             until(lambda node=node: self._is_whole(node), "cluster")  # type: ignore[misc]
+        for primary, replica in zip(self.nodes, self.replicas, strict=False):
+            until(lambda pair=(primary, replica): self._follows(*pair), "replicas")  # type: ignore[misc]
         return self
+
+    def node_id(self, server: RedisServer) -> str:
+        """The name of a node in the Cluster."""
+        found = server.admin.execute_command("CLUSTER", "MYID")
+        return found.decode() if isinstance(found, bytes) else str(found)
+
+    def move_slot(self, slot: int, source: RedisServer, target: RedisServer) -> None:
+        """Move a slot with its keys, a few at a time, as `redis-cli --cluster reshard` does."""
+        target.admin.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", self.node_id(source))
+        source.admin.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", self.node_id(target))
+        while keys := source.admin.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 10):
+            source.admin.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
+        for node in (target, source, *self.nodes):
+            node.admin.execute_command("CLUSTER", "SETSLOT", slot, "NODE", self.node_id(target))
+
+    def _follows(self, primary: RedisServer, replica: RedisServer) -> bool:
+        if replica.admin.info("replication")["role"] == "master":
+            replica.admin.execute_command("CLUSTER", "REPLICATE", self.node_id(primary))
+        state = replica.admin.info("replication")
+        return bool(state["role"] == "slave" and state["master_link_status"] == "up")
 
     def _is_whole(self, node: RedisServer) -> bool:
         state = node.admin.execute_command("CLUSTER", "INFO")
@@ -183,5 +231,5 @@ class ClusterSet:
 
     def kill(self) -> None:
         """All of them."""
-        for each in self.nodes:
+        for each in (*self.nodes, *self.replicas):
             each.kill()

@@ -238,6 +238,19 @@ class TestMeters:
                 ):
                     assert theirs == pytest.approx(ours, abs=0.002)
 
+    async def test_a_repeated_exchange_is_done_once(self, store: Store, space: str) -> None:
+        meter, hold = Meter("m", Period.MINUTE, 100), Hold("h", 10, 3, 60.0)
+        draws = [Draw(meter, 30, returns=((1 << 52, -5),))]
+        first = await store.exchange(space, "a", draws, hold, number=1)
+        again = await store.exchange(space, "a", draws, hold, number=1)
+        assert again == first
+        assert first.grants[0].remaining == 65
+        other = await store.exchange(space, "b", draws, hold, number=1)
+        assert other.grants[0].remaining < 65  # every holder has numbers of its own
+        following = await store.exchange(space, "a", [Draw(meter, 10)], hold, number=2)
+        assert following.grants[0].remaining < other.grants[0].remaining
+        assert await store.keys(space) == ()
+
 
 class TestHolds:
     async def test_holders_share_a_limit(self, store: Store, space: str) -> None:

@@ -31,8 +31,9 @@ def test_pauses_grow_with_each_failed_trial_up_to_a_bound_and_begin_anew() -> No
         while not breaker.is_trial_due(now):
             now += 0.01
         pauses.append(round(now - start, 1))
+        breaker.note_trial(now)
         breaker.note_failure(now, is_sure=False)
-    assert pauses[:4] == [0.1, 0.2, 0.4, 0.8]
+    assert pauses[:4] == [0.1, 0.2, 0.4, 0.5]
     assert pauses[-1] == MAX_PAUSE_S
     breaker.note_success()
     breaker.note_failure(now, is_sure=True)

@@ -38,7 +38,7 @@ async def test_operations_carry_their_names_and_arguments() -> None:
         ("changes", ("s",), {"after": 2, "limit": 5}),
         ("append", ("s", "log", b"v"), {"after": None}),
         ("read_log", ("s", "log"), {"after": 1, "limit": 1000}),
-        ("exchange", ("s", "holder", (), None), {}),
+        ("exchange", ("s", "holder", (), None), {"number": 0}),
         ("room", (), {}),
     ]
     await store.ping()

@@ -39,6 +39,8 @@ class Moody:
         self.num_calls = 0
         self.num_cancelled = 0
         self.is_closed = False
+        self.lost: str | None = None
+        """The server, of the servers `a` and `b`, that is lost."""
 
     async def get(self, space: str, key: str) -> StoreEntry | None:
         self.num_calls += 1
@@ -47,12 +49,18 @@ class Moody:
         except asyncio.CancelledError:
             self.num_cancelled += 1
             raise
-        if self.error is not None:
+        if self.error is not None and (self.lost is None or space == f"on {self.lost}"):
             raise self.error
         return StoreEntry(key.encode(), 1)
 
-    async def ping(self) -> None:
-        await self.get("", "ping")
+    def nodes(self) -> tuple[str, ...]:
+        return ("a", "b") if self.lost else ("",)
+
+    def node_of(self, space: str) -> str:
+        return {"on a": "a", "on b": "b"}.get(space, "")
+
+    async def ping(self, node: str = "") -> None:
+        await self.get(f"on {node}", "ping")
 
     async def aclose(self) -> None:
         self.is_closed = True
@@ -111,6 +119,66 @@ async def test_a_store_that_is_back_is_found_by_the_watch_alone() -> None:
     assert heard.states == [False, True]
     assert await store.get("s", "k") is not None
     watch.cancel()
+
+
+async def test_a_lost_server_of_several_leaves_the_others_in_use() -> None:
+    store, moody, heard = guarded()
+    moody.lost, moody.error = "a", StoreUnavailable(StoreLoss.DOWN, "refused")
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            await store.get("on a", "k")
+        assert await store.get("on b", "k") is not None
+    assert moody.num_calls == 3
+    assert (heard.states, store.is_up) == ([False], False)
+    watch = asyncio.create_task(store.watch())
+    moody.error = None
+    async with asyncio.timeout(3):
+        while not store.is_up:
+            await asyncio.sleep(0.01)
+    assert await store.get("on a", "k") is not None
+    watch.cancel()
+
+
+async def test_a_server_that_is_replaced_is_no_loss_any_more() -> None:
+    store, moody, heard = guarded()
+    moody.lost, moody.error = "a", StoreUnavailable(StoreLoss.DOWN, "refused")
+    with pytest.raises(StoreUnavailable):
+        await store.get("on a", "k")
+    moody.lost, moody.error = None, None  # one server is left, which has every space
+    watch = asyncio.create_task(store.watch())
+    async with asyncio.timeout(3):
+        while not store.is_up:
+            await asyncio.sleep(0.01)
+    assert heard.states == [False, True]
+    watch.cancel()
+
+
+@pytest.mark.parametrize("reason", [StoreLoss.FULL, StoreLoss.MOVING])
+async def test_a_refusal_of_one_operation_leaves_the_store_in_use(reason: StoreLoss) -> None:
+    store, moody, heard = guarded()
+    moody.error = StoreUnavailable(reason, "no")
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable, match=reason):
+            await store.get("s", "k")
+    assert (moody.num_calls, heard.states) == (3, [True])
+
+
+async def test_a_trial_that_hangs_does_not_delay_the_next() -> None:
+    store, moody, _ = guarded()
+    moody.error = StoreUnavailable(StoreLoss.DOWN, "refused")
+    with pytest.raises(StoreUnavailable):
+        await store.get("s", "k")
+    moody.delay_s = 0.9  # the primary hangs, and is then replaced
+    watch = asyncio.create_task(store.watch())
+    async with asyncio.timeout(3):
+        while moody.num_calls < 2:
+            await asyncio.sleep(0.01)
+    moody.delay_s, moody.error = 0.0, None
+    async with asyncio.timeout(0.8):
+        while not store.is_up:
+            await asyncio.sleep(0.01)
+    watch.cancel()
+    await store.aclose()
 
 
 async def test_a_store_that_stays_slow_stays_lost() -> None:

@@ -8,6 +8,9 @@ from gateway.errors import RateLimited
 from tests.gateway.admission.quotas.test_quotas import admitted
 from tests.gateway.admission.shared_meters import LATE, LOST, Replica, SharedMeters, Time, limited
 
+STALE = 1.1
+"""Use without the store, over the limit: a part of what others drew after this process' last exchange."""
+
 
 class TestStoreLost:
     async def test_a_tenant_goes_on_within_this_process_share(self, time: Time, shared: SharedMeters) -> None:
@@ -22,7 +25,53 @@ class TestStoreLost:
         shared.loss = LOST
         time.now += 1.5
         served = [await admitted(replica, 200) for replica in replicas]
-        assert all(27 <= count <= 30 for count in served)
+        assert all(count >= 20 for count in served)
+        assert 80 <= sum(served) + 2 * len(replicas) <= 90 * STALE
+
+    async def test_uneven_use_before_the_loss_adds_up_to_no_more_than_the_limit(
+        self, time: Time, shared: SharedMeters
+    ) -> None:
+        rules = limited("{requests_per_min: 300}")
+        busy, *others = [Replica(shared, time, rules, name) for name in "abc"]
+        served = [await admitted(busy, 150), *[await admitted(other, 10) for other in others]]
+        time.now += 1.5
+        for replica in (busy, *others):
+            await replica.flush()
+            served.append(await admitted(replica, 2))
+        shared.loss = LOST
+        for _ in range(20):
+            served += [await admitted(replica, 200) for replica in (busy, *others)]
+            time.now += 2.0
+        assert 280 <= sum(served) <= 300 * STALE  # with even parts it would be 350
+
+    async def test_a_minute_after_the_loss_the_parts_become_even(self, time: Time, shared: SharedMeters) -> None:
+        rules = limited("{requests_per_min: 90}")
+        replicas = [Replica(shared, time, rules, name) for name in "abc"]
+        for replica in (*replicas, *replicas):
+            await admitted(replica, 1)
+            time.now += 1.0
+            await replica.flush()
+        await admitted(replicas[0], 60)
+        shared.loss = LOST
+        for replica in replicas:
+            await admitted(replica, 90)
+        time.now += 121.0
+        assert [await admitted(replica, 200) for replica in replicas] == [30, 30, 30]
+
+    async def test_an_exchange_that_got_no_answer_is_repeated_and_counts_once(
+        self, time: Time, shared: SharedMeters
+    ) -> None:
+        replica = Replica(shared, time, limited("{requests_per_min: 600}"))
+        served = 0
+        for step in range(200):
+            shared.loss = LATE if step % 20 == 7 else LOST if step % 20 == 8 else None
+            shared.is_done_when_lost = step % 40 == 7
+            time.now += 0.05
+            served += await admitted(replica, 2)
+            await replica.flush()
+        shared.loss = None
+        await replica.rest()
+        assert shared.used("requests_per_min") == served == 400
 
     async def test_a_tenant_whose_policy_reports_it_is_refused(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{requests_per_min: 90, on_store_loss: refuse}"))

@@ -2,7 +2,7 @@
 
 Retries are off: whether a second try is worth its time is decided above. The library drops the connection of a command
 that was cancelled or timed out, so that the next command cannot read its answer. Old versions did not;
-`tests/gateway/store/test_redis_client.py` holds the installed one to it.
+`tests/gateway/store/redis/test_client.py` holds the installed one to it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from redis import exceptions
-from redis.asyncio import Redis, RedisCluster, Sentinel
+from redis.asyncio import Redis
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.connection import BlockingConnectionPool, Connection, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
@@ -21,6 +21,8 @@ from redis.backoff import NoBackoff
 
 from gateway.store.address import StoreAddress
 from gateway.store.base import StoreLoss, StoreUnavailable
+from gateway.store.redis.cluster import ClusterClient
+from gateway.store.redis.sentinel import SENTINEL_TIMEOUT_S, PrimaryFinder
 
 MAX_CONNECTIONS: Final = 32
 MAX_UNQUEUED: Final = 1024
@@ -30,7 +32,7 @@ POOL_WAIT_S: Final = 5.0
 MIN_SOCKET_TIMEOUT_S: Final = 1.0
 """Least socket timeout, for connections whose operation has timed out."""
 
-RedisClient = Redis | RedisCluster
+RedisClient = Redis | ClusterClient
 
 _LOSSES: Final = (
     ("READONLY", StoreLoss.READ_ONLY),
@@ -44,7 +46,7 @@ _LOSSES: Final = (
     ("LOADING", StoreLoss.DOWN),
     ("MASTERDOWN", StoreLoss.DOWN),
     ("CLUSTERDOWN", StoreLoss.DOWN),
-    ("TRYAGAIN", StoreLoss.DOWN),
+    ("TRYAGAIN", StoreLoss.MOVING),
 )
 """Reasons by the first word of an error; in a script's error it stands further on."""
 
@@ -64,7 +66,7 @@ def connect(address: StoreAddress, *, timeout_s: float) -> RedisClient:
     tls: dict[str, Any] = {"ssl_ca_certs": str(address.ca_file)} if address.ca_file is not None else {}
     if address.kind == "cluster":
         nodes = [ClusterNode(host, port) for host, port in address.hosts]
-        return RedisCluster(
+        return ClusterClient(
             startup_nodes=nodes,
             ssl=address.is_tls,
             max_connections=MAX_UNQUEUED,
@@ -73,7 +75,7 @@ def connect(address: StoreAddress, *, timeout_s: float) -> RedisClient:
             **options,
         )
     if address.kind == "sentinel":
-        return _behind_sentinels(address, {**options, **tls})
+        return _behind_sentinels(address, {**options, **tls}, max(2 * timeout_s, SENTINEL_TIMEOUT_S))
     kind: type[Connection] | type[UnixDomainSocketConnection] = SSLConnection if address.is_tls else Connection
     where: dict[str, Any] = {"path": str(address.path)}
     if address.path is not None:
@@ -87,11 +89,12 @@ def connect(address: StoreAddress, *, timeout_s: float) -> RedisClient:
     return Redis.from_pool(pool)
 
 
-def _behind_sentinels(address: StoreAddress, options: dict[str, Any]) -> Redis:
+def _behind_sentinels(address: StoreAddress, options: dict[str, Any], timeout_s: float) -> Redis:
     sentinel_options = {name: value for name, value in options.items() if name not in ("username", "password")}
-    sentinel = Sentinel(  # type: ignore[no-untyped-call]
+    sentinel_options |= {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s, "ssl": address.is_tls}
+    sentinel = PrimaryFinder(  # type: ignore[no-untyped-call]
         list(address.hosts),
-        sentinel_kwargs={**sentinel_options, "ssl": address.is_tls},
+        sentinel_kwargs=sentinel_options,
         ssl=address.is_tls,
         db=address.db,
         max_connections=MAX_UNQUEUED,
@@ -103,11 +106,20 @@ def _behind_sentinels(address: StoreAddress, options: dict[str, Any]) -> Redis:
 
 async def close(client: RedisClient) -> None:
     """Close a client's connections, those to Sentinels included."""
+    if isinstance(client, ClusterClient):
+        await client.end_checks()
     await client.aclose()
     pool = getattr(client, "connection_pool", None)
     if isinstance(pool, SentinelConnectionPool):
         for each_sentinel in pool.sentinel_manager.sentinels:
             await each_sentinel.aclose()
+
+
+async def drop_old_primary(client: RedisClient) -> None:
+    """Drop the idle connections to a primary that the Sentinels have replaced; it may still accept writes."""
+    pool = getattr(client, "connection_pool", None)
+    if isinstance(pool, SentinelConnectionPool):
+        await pool.get_master_address()  # type: ignore[no-untyped-call]
 
 
 @contextmanager
@@ -119,7 +131,8 @@ def translated() -> Iterator[None]:
         raise  # a fault of ours, not of Redis
     except exceptions.ResponseError as error:
         loss = _loss_of(str(error), error)
-        raise StoreUnavailable(loss, str(error), was_sent=loss is not StoreLoss.FULL) from error
+        was_sent = loss not in (StoreLoss.FULL, StoreLoss.MOVING)
+        raise StoreUnavailable(loss, str(error), was_sent=was_sent) from error
     except (exceptions.AuthenticationError, exceptions.AuthorizationError) as error:
         raise StoreUnavailable(StoreLoss.REFUSED, str(error), was_sent=False) from error
     except exceptions.ConnectionError as error:
@@ -136,6 +149,8 @@ def _loss_of(message: str, error: Exception) -> StoreLoss:
         return StoreLoss.READ_ONLY
     if isinstance(error, exceptions.OutOfMemoryError):
         return StoreLoss.FULL
+    if isinstance(error, exceptions.TryAgainError):
+        return StoreLoss.MOVING  # the library leaves out the first word
     for word, loss in _LOSSES:
         if message.startswith(word) or f"-{word} " in message:
             return loss

@@ -5,14 +5,14 @@ digest and sent whole only to a server that does not know them yet.
 
 Keys of a space: `e:KEY` an entry (hash of value `v` and version `n`), `v` the space's version, `c` its changes (version
 → key, sorted), `i` its keys in order, `x` its keys by expiry, `l:LOG` a log (list), `m:METER` buckets (hash),
-`h:HOLD` holders (hash of "units:expiry in ms").
+`h:HOLD` holders (hash of "units:expiry in ms"), `r:HOLDER` number and result of the last exchange (JSON).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from gateway.store.base import MAX_CHANGES
+from gateway.store.base import MAX_CHANGES, REPEAT_S
 from gateway.store.meter import BUCKET_S, MAX_AHEAD, MINUTE_BUCKETS
 
 MIN_CHANGES: Final = 1000
@@ -107,8 +107,9 @@ return redis.call('RPUSH', KEYS[1], ARGV[1])
 """
 
 EXCHANGE: Final = f"""
--- The arithmetic of meter.py. KEYS meters in order, then the hold if there is one.
--- ARGV holder, number of meters; for each: limit, want, at_least, ahead, start and end of its period (0 0: a minute),
+-- The arithmetic of meter.py. KEYS meters in order, then the hold if there is one, then the reply if there is a number.
+-- ARGV holder, number of the exchange or 0, number of meters;
+-- for each meter: limit, want, at_least, ahead, start and end of its period (0 0: a minute),
 -- number of returns, then bucket and units of each; for the hold: limit, units, spare, ttl in ms.
 local BUCKET, BEFORE, MAX_AHEAD = {int(BUCKET_S * 1000)}, {MINUTE_BUCKETS}, {MAX_AHEAD}
 local time = redis.call('TIME')
@@ -238,15 +239,23 @@ local function draw(key, holders)
   return {{whole(units), whole(bucket), whole(usable), whole(free - units), whole(reset), whole(wait)}}
 end
 
-local holder, meters = next_arg(), next_number()
+local holder, number, meters = next_arg(), next_arg(), next_number()
 local first_draw = at
 local held, holders = 0, 1
-if #KEYS > meters then
+local reply, last = nil, #KEYS
+if number ~= '0' then
+  reply, last = KEYS[last], last - 1
+  local done, result = string.match(redis.call('GET', reply) or '', '^(%d+) (.*)$')
+  if done == number then return cjson.decode(result) end
+end
+if last > meters then
   at = #ARGV - 4
-  held, holders = keep(KEYS[#KEYS], holder, next_number(), next_number(), next_number(), next_number())
+  held, holders = keep(KEYS[last], holder, next_number(), next_number(), next_number(), next_number())
 end
 at = first_draw
 local grants = {{}}
 for i = 1, meters do grants[i] = draw(KEYS[i], holders) end
-return {{whole(now), whole(held), holders, grants}}
+local result = {{whole(now), whole(held), holders, grants}}
+if reply then redis.call('SET', reply, number .. ' ' .. cjson.encode(result), 'PX', {int(REPEAT_S * 1000)}) end
+return result
 """

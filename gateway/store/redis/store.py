@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha1
 from typing import Any, Final
 
-from redis.asyncio import RedisCluster
 from redis.exceptions import NoScriptError
 
-from gateway.store import redis_scripts
 from gateway.store.base import (
     Changes,
     Exchanged,
@@ -26,7 +26,9 @@ from gateway.store.base import (
     check_value,
 )
 from gateway.store.meter import Draw, Grant, Period, period_bounds
-from gateway.store.redis_client import RedisClient, close, translated
+from gateway.store.redis import scripts
+from gateway.store.redis.client import RedisClient, close, drop_old_primary, translated
+from gateway.store.redis.cluster import ClusterClient
 from gateway.store.redis_facts import RedisFacts, facts_of, room_of
 from gateway.timeline import Clock
 
@@ -36,6 +38,8 @@ SAME_AGAIN_S: Final = 10.0
 _MEMORY_SHARE: Final = 0.8
 """Share of `maxmemory` that entries which can be made again may fill."""
 _NEVER_EVICTED: Final = -math.inf
+_CLOCK_SPACE: Final = "store"
+"""Space on the server of a Cluster whose clock counts."""
 
 
 class _Script:
@@ -48,24 +52,38 @@ class _Script:
         self.digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-_PUT: Final = _Script(redis_scripts.PUT)
-_DELETE: Final = _Script(redis_scripts.DELETE)
-_KEYS_AFTER: Final = _Script(redis_scripts.KEYS_AFTER)
-_CHANGES: Final = _Script(redis_scripts.CHANGES)
-_APPEND: Final = _Script(redis_scripts.APPEND)
-_EXCHANGE: Final = _Script(redis_scripts.EXCHANGE)
+_PUT: Final = _Script(scripts.PUT)
+_DELETE: Final = _Script(scripts.DELETE)
+_KEYS_AFTER: Final = _Script(scripts.KEYS_AFTER)
+_CHANGES: Final = _Script(scripts.CHANGES)
+_APPEND: Final = _Script(scripts.APPEND)
+_EXCHANGE: Final = _Script(scripts.EXCHANGE)
 
 
 class RedisStore:
     """A Store in Redis. The first operation connects; every failure of Redis becomes StoreUnavailable."""
 
-    def __init__(self, client: RedisClient, *, clock: Clock, wall: Callable[[], float], prefix: str = PREFIX) -> None:
-        """Wrap a client; `prefix` begins every key, and `wall` determines only the calendar day."""
+    def __init__(
+        self,
+        client: RedisClient,
+        *,
+        clock: Clock,
+        wall: Callable[[], float],
+        on_time: Callable[[float], None] = lambda _: None,
+        prefix: str = PREFIX,
+    ) -> None:
+        """Wrap a client.
+
+        `prefix` begins every key, `wall` determines only the calendar day, and `on_time` gets the time of Redis.
+        """
+        self._on_time = on_time
         self._client: Any = client
+        self._is_cluster = isinstance(client, ClusterClient)
         self._clock = clock
         self._wall = wall
         self._prefix = prefix
-        self._num_evicted: int | None = None
+        self._num_evicted: dict[str, int] = {}
+        self._rechecking: asyncio.Task[None] | None = None
         self._evicted_at = _NEVER_EVICTED
 
     async def get(self, space: str, key: str) -> StoreEntry | None:
@@ -124,10 +142,12 @@ class RedisStore:
             found = await self._client.lrange(self._name(space, "l", log), after, after + limit - 1)
         return tuple(LogEntry(after + 1 + index, payload) for index, payload in enumerate(found))
 
-    async def exchange(self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None = None) -> Exchanged:
+    async def exchange(
+        self, space: str, holder: str, draws: Sequence[Draw], hold: Hold | None = None, *, number: int = 0
+    ) -> Exchanged:
         """Implement `Store.exchange`."""
         names = [self._name(space, "m", request.meter.name) for request in draws]
-        arguments: list[str | int] = [holder, len(draws)]
+        arguments: list[str | int] = [holder, number, len(draws)]
         for request in draws:
             meter = request.meter
             bounds = (0, 0) if meter.period is Period.MINUTE else period_bounds(meter.period, self._wall())
@@ -137,19 +157,40 @@ class RedisStore:
         if hold is not None:
             names.append(self._name(space, "h", hold.name))
             arguments += (hold.limit, hold.units, hold.spare, round(hold.ttl_s * 1000))
+        if number:
+            names.append(self._name(space, "r", holder))
         if not names:
             names.append(self._name(space, "m", ""))  # a script without keys has no place in a Cluster
         now_ms, held, num_holders, grants = await self._call(_EXCHANGE, names, arguments)
         return Exchanged(int(now_ms) / 1000, tuple(map(_grant, grants)), int(held), num_holders)
 
-    async def ping(self) -> None:
+    def nodes(self) -> tuple[str, ...]:
+        """Implement `Store.nodes`: the primaries of a Cluster."""
+        return (self._client.primaries() if self._is_cluster else ()) or ("",)
+
+    def node_of(self, space: str) -> str:
+        """Implement `Store.node_of`."""
+        return self._client.primary_of(self._name(space, "v")) if self._is_cluster else ""
+
+    async def ping(self, node: str = "") -> None:
         """Check that Redis can be written to, and that it evicts nothing."""
-        with translated():
-            await self._client.set(f"{self._prefix}:ping", 1, px=60_000)
-        num_evicted = facts_of(await self._call_nodes("info", "stats")).num_evicted
-        before, self._num_evicted = self._num_evicted, num_evicted
-        if before is not None and num_evicted > before:
+        if node and node not in self.nodes():
+            return  # replaced: its spaces are elsewhere
+        target = {"target_nodes": self._client.get_node(node_name=node)} if node else {}
+        self._recheck_primary()
+        results = await asyncio.gather(
+            self._write_ping(node),
+            self._call_node("info", "stats", **target),
+            self._read_clock(node, target),
+            return_exceptions=True,
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        num_evicted = facts_of([result for result in results if isinstance(result, Mapping)]).num_evicted
+        if num_evicted > self._num_evicted.setdefault(node, num_evicted):
             self._evicted_at = self._clock()
+        self._num_evicted[node] = num_evicted
         self._require_memory()
 
     async def room(self) -> Room | None:
@@ -165,6 +206,9 @@ class RedisStore:
 
     async def aclose(self) -> None:
         """Implement `Store.aclose`."""
+        if self._rechecking is not None:
+            self._rechecking.cancel()
+            await asyncio.gather(self._rechecking, return_exceptions=True)
         with suppress(StoreUnavailable), translated():
             await close(self._client)
 
@@ -177,18 +221,61 @@ class RedisStore:
                 return await self._client.execute_command("EVAL", script.text, len(names), *names, *arguments)
 
     async def _call_nodes(self, command: str, argument: str) -> list[Mapping[str, Any]]:
-        """Return the answer of every primary; an empty one where the user lacks the permission."""
-        call = getattr(self._client, command)
+        """Return the answers of all primaries that can be reached. Raises StoreUnavailable when none can."""
+        if not self._is_cluster or self.nodes() == ("",):
+            return [await self._call_node(command, argument)]
+        targets = [self._client.get_node(node_name=node) for node in self.nodes()]
+        calls = (self._call_node(command, argument, target_nodes=target) for target in targets)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        found: list[Mapping[str, Any]] = []
+        for answer in answers:
+            if isinstance(answer, Mapping):
+                found.append(answer)
+            elif not isinstance(answer, StoreUnavailable):
+                raise answer
+        if not found:
+            raise next(answer for answer in answers if isinstance(answer, BaseException))
+        return found
+
+    async def _call_node(self, command: str, argument: str, **target: Any) -> Mapping[str, Any]:
+        """Return one answer; an empty one where the user lacks the permission."""
         try:
             with translated():
-                if isinstance(self._client, RedisCluster):
-                    answers = await call(argument, target_nodes=RedisCluster.PRIMARIES)
-                    return list(answers.values())
-                return [await call(argument)]
+                answer: Mapping[str, Any] = await getattr(self._client, command)(argument, **target)
         except StoreUnavailable as error:
             if error.reason is StoreLoss.REFUSED:
-                return [{}]
+                return {}
             raise
+        return answer
+
+    async def _read_clock(self, node: str, target: Mapping[str, Any]) -> None:
+        """Read the clock of one server, always the same one, unless the user lacks the permission."""
+        if node != self.node_of(_CLOCK_SPACE) or (self._is_cluster and not node):
+            return
+        try:
+            with translated():
+                seconds, microseconds = await self._client.time(**target)
+        except StoreUnavailable as error:
+            if error.reason is not StoreLoss.REFUSED:
+                raise
+        else:
+            self._on_time(seconds + microseconds / 1e6)
+
+    def _recheck_primary(self) -> None:
+        """Begin to compare the primary with what the Sentinels name; a ping's timeout is too short to wait for them."""
+        if self._rechecking is None or self._rechecking.done():
+            self._rechecking = asyncio.get_running_loop().create_task(self._drop_old_primary())
+
+    async def _drop_old_primary(self) -> None:
+        with suppress(StoreUnavailable), translated():  # the next one comes with the next ping
+            await drop_old_primary(self._client)
+
+    async def _write_ping(self, node: str) -> None:
+        """Write a key that the node has."""
+        keys = (f"{self._prefix}:{{{number}}}:ping" for number in itertools.count())
+        key = next(key for key in keys if not node or self._client.primary_of(key) == node)
+        with translated():
+            await self._client.set(key, 1, px=60_000)
 
     def _require_memory(self) -> None:
         """Raise StoreUnavailable after evictions, which may have hit any of our counts."""

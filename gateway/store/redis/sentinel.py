@@ -1,0 +1,65 @@
+"""PrimaryFinder: the library's Sentinel client, which consults all Sentinels at the same time.
+
+The library consults one after the other, so that one which is frozen or cut off costs its whole timeout, and one that
+is cut off from the others may still name the old primary. Here the answer with the newest configuration counts, once
+more than half of the Sentinels have answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from redis import exceptions
+from redis.asyncio import Redis, Sentinel
+from redis.asyncio.sentinel import MasterNotFoundError
+
+SENTINEL_TIMEOUT_S: Final = 0.5
+"""Least time for a Sentinel's answer."""
+
+
+class PrimaryFinder(Sentinel):
+    """Finds the primary of a service."""
+
+    async def discover_master(self, service_name: str) -> tuple[str, int]:
+        """Return the primary's host and port.
+
+        Raises:
+            MasterNotFoundError: No Sentinel knows one that is up.
+        """
+        answers = [asyncio.ensure_future(self._state_at(each, service_name)) for each in self.sentinels]
+        try:
+            newest = await self._newest(answers, service_name)
+        finally:
+            for answer in answers:
+                answer.cancel()
+            await asyncio.gather(*answers, return_exceptions=True)
+        if newest is None:
+            raise MasterNotFoundError(f"none of {len(answers)} Sentinels answers about {service_name!r}")
+        if not self.check_master_state(newest, service_name):
+            raise MasterNotFoundError(f"the primary of {service_name!r} is down, and no other is elected yet")
+        return str(newest["ip"]), int(newest["port"])
+
+    async def _newest(
+        self, answers: Sequence[asyncio.Future[dict[str, Any] | None]], service_name: str
+    ) -> dict[str, Any] | None:
+        """Return the newest state; where that is down, of all Sentinels, since one learns first of a new primary."""
+        newest, num = None, 0
+        for next_state in asyncio.as_completed(answers):
+            state = await next_state
+            if state is None:
+                continue
+            num += 1
+            if newest is None or int(state["config-epoch"]) > int(newest["config-epoch"]):
+                newest = state
+            if num > len(answers) // 2 and self.check_master_state(newest, service_name):
+                break
+        return newest
+
+    async def _state_at(self, sentinel: Redis, service_name: str) -> dict[str, Any] | None:
+        try:
+            state: Any = await sentinel.sentinel_master(service_name)
+        except (exceptions.RedisError, OSError):
+            return None  # the others decide; with none of them left the caller raises
+        return dict(state)

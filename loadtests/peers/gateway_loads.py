@@ -1,0 +1,190 @@
+"""The same loads for every gateway: single requests, a closed loop, streams, and clients that leave."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from loadtests.clients.closed_loop import run_closed_loop
+from loadtests.clients.http_client import Address, Exchange, LoadConnection, clock, request_bytes
+from loadtests.harness.measures import Latencies
+from loadtests.harness.processes import Process
+from loadtests.harness.stack import chat_body, metric
+
+_PATH = "/v1/chat/completions"
+_PROMPT_CHARS = 320
+_CHUNKS_PER_S = 20.0
+_CONTENT_MARK = b'"content":"x'
+_OPEN = "scripted_open"
+_FREE_LIMIT_S = 5.0
+"""An answer that is open longer than this after its client left counts as never freed."""
+_ANSWER_S = 20.0
+_LONG_STREAM = f"num_chunks={int(_ANSWER_S * _CHUNKS_PER_S)},chunks_per_s={_CHUNKS_PER_S}"
+_LATE_ANSWER = f"first_byte_ms={int(_ANSWER_S * 1e3)}"
+_POLL_S = 0.002
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One way to the upstream: straight, or through a gateway."""
+
+    name: str
+    address: Address
+    headers: tuple[tuple[str, str], ...] = ()
+    process: Process | None = None
+    """None: straight to the upstream."""
+
+    def request(self, *, stream: bool = False, script: str = "") -> bytes:
+        """Return a chat request; `script` names how the upstream answers it."""
+        fields = {"user": f"script:{script}"} if script else {}
+        body = chat_body("scripted", "x" * _PROMPT_CHARS, **({"stream": True} if stream else {}), **fields)
+        return request_bytes("POST", _PATH, body, self.headers)
+
+
+@dataclass(slots=True)
+class Samples:
+    """What one way showed, one value a repeat."""
+
+    p50_ms: list[float] = field(default_factory=list)
+    p99_ms: list[float] = field(default_factory=list)
+    requests_per_s: list[float] = field(default_factory=list)
+    cpu_us_per_request: list[float] = field(default_factory=list)
+    cpu_us_per_chunk: list[float] = field(default_factory=list)
+    first_token_p99_ms: list[float] = field(default_factory=list)
+    gap_p99_ms: list[float] = field(default_factory=list)
+    cancel_to_free_ms: list[float] = field(default_factory=list)
+    plain_cancel_to_free_ms: list[float] = field(default_factory=list)
+    num_failed: int = 0
+    num_lost: int = 0
+    num_never_freed: int = 0
+    first_failure: str | None = None
+
+    def note_failure(self, exchange: Exchange) -> None:
+        """Remember the first reason."""
+        self.first_failure = self.first_failure or exchange.error or f"status {exchange.status}"
+
+
+async def time_single_requests(way: Way, count: int, samples: Samples) -> None:
+    """Send requests one at a time on one connection."""
+    request = way.request()
+    connection = await LoadConnection.open(way.address)
+    latencies = []
+    for _ in range(count):
+        exchange = await connection.exchange(request)
+        if exchange.is_ok:
+            latencies.append(exchange.ended_at - exchange.sent_at)
+        else:
+            samples.num_failed += 1
+            samples.note_failure(exchange)
+        if not connection.is_open:
+            connection = await LoadConnection.open(way.address)
+    connection.close()
+    found = Latencies.of(latencies)
+    samples.p50_ms.append(found.p50_ms)
+    samples.p99_ms.append(found.p99_ms)
+
+
+async def time_closed_loop(way: Way, num_connections: int, seconds: float, samples: Samples) -> None:
+    """Keep that many connections busy, and count processor time per request."""
+    before = way.process.session_cpu_s() if way.process else 0.0
+    loop = await run_closed_loop(way.address, way.request(), num_connections=num_connections, seconds=seconds)
+    used = (way.process.session_cpu_s() if way.process else 0.0) - before
+    samples.num_failed += loop.num_failed
+    samples.first_failure = samples.first_failure or loop.first_failure
+    samples.requests_per_s.append(loop.requests_per_s)
+    samples.cpu_us_per_request.append(used * 1e6 / max(1, len(loop.latencies_s)))
+
+
+async def time_streams(way: Way, num_streams: int, seconds: float, rng: random.Random, samples: Samples) -> None:
+    """Read streams of equal length whose starts are spread over half a second."""
+    num_chunks = max(2, int(seconds * _CHUNKS_PER_S))
+    request = way.request(stream=True, script=f"num_chunks={num_chunks},chunks_per_s={_CHUNKS_PER_S}")
+    readers = [_StreamReader(num_chunks) for _ in range(num_streams)]
+    before = way.process.session_cpu_s() if way.process else 0.0
+    await asyncio.gather(*(reader.read(way.address, request, rng.uniform(0.0, 0.5)) for reader in readers))
+    used = (way.process.session_cpu_s() if way.process else 0.0) - before
+    for reader in readers:
+        if reader.lost is not None:
+            samples.num_lost += 1
+            samples.note_failure(reader.lost)
+    samples.cpu_us_per_chunk.append(used * 1e6 / max(1, sum(reader.num_chunks for reader in readers)))
+    samples.first_token_p99_ms.append(Latencies.of([r.first_token_s for r in readers if r.num_chunks]).p99_ms)
+    samples.gap_p99_ms.append(Latencies.of([gap for reader in readers for gap in reader.gaps_s]).p99_ms)
+
+
+class _StreamReader:
+    """One stream, timed by its reads that bring content."""
+
+    def __init__(self, num_expected: int) -> None:
+        self._num_expected = num_expected
+        self._last_at = 0.0
+        self.first_token_s = 0.0
+        self.gaps_s: list[float] = []
+        self.num_chunks = 0
+        self.lost: Exchange | None = None
+
+    async def read(self, address: Address, request: bytes, delay_s: float) -> None:
+        """Read it to its end."""
+        await asyncio.sleep(delay_s)
+        try:
+            connection = await LoadConnection.open(address)
+        except OSError as error:
+            self.lost = Exchange(clock(), error=str(error))
+            return
+        sent_at = clock()
+        exchange = await connection.exchange(request, self._on_piece)
+        connection.close()
+        if self.num_chunks:
+            self.first_token_s -= sent_at
+        if not (exchange.is_ok and exchange.has_done and self.num_chunks == self._num_expected):
+            exchange.error = exchange.error or f"{self.num_chunks} of {self._num_expected} chunks"
+            self.lost = exchange
+
+    def _on_piece(self, now: float, data: bytes) -> None:
+        count = data.count(_CONTENT_MARK) or data.count(b'"content": "x')
+        if not count:
+            return
+        if self.num_chunks:
+            self.gaps_s.append(now - self._last_at)
+        else:
+            self.first_token_s = now
+        self._last_at = now
+        self.num_chunks += count
+
+
+async def time_cancels(way: Way, upstream: Address, count: int, samples: Samples, *, stream: bool) -> None:
+    """Leave that many answers in the middle, and time until the upstream has none of them open."""
+    request = way.request(stream=stream, script=_LONG_STREAM if stream else _LATE_ANSWER)
+    clients = [await LoadConnection.open(way.address) for _ in range(count)]
+    for client in clients:
+        client.start(request, lambda _: None)
+    arrived = await _wait_for_open(upstream, count)
+    if arrived is None:
+        samples.num_failed += 1
+        samples.first_failure = samples.first_failure or f"{count} answers did not reach the upstream"
+    left_at = clock()
+    for client in clients:
+        client.close()
+    freed_at = await _wait_for_open(upstream, 0)
+    times = samples.cancel_to_free_ms if stream else samples.plain_cancel_to_free_ms
+    if freed_at is None:
+        samples.num_never_freed += int(await metric(upstream, _OPEN))
+        await _wait_for_open(upstream, 0, limit_s=_ANSWER_S)  # so that the next load starts clean
+    times.append(((freed_at or clock()) - left_at) * 1e3)
+
+
+async def _wait_for_open(upstream: Address, count: int, *, limit_s: float = _FREE_LIMIT_S) -> float | None:
+    """Return the instant at which the upstream answers exactly so many requests, or None at the limit."""
+    deadline = clock() + limit_s
+    while clock() < deadline:
+        if int(await metric(upstream, _OPEN)) == count:
+            return clock()
+        await asyncio.sleep(_POLL_S)
+    return None
+
+
+def in_turn(ways: Sequence[Way], number: int) -> Sequence[Way]:
+    """Return the order of a repeat: forwards and backwards in turn."""
+    return ways if number % 2 == 0 else list(reversed(ways))
