@@ -30,6 +30,9 @@ BENCHES: Final[Mapping[str, Entry]] = {
     "surfaces": Entry(
         "gateway.surfaces", "what Responses and Messages cost beside chat completions, a request and a stream event"
     ),
+    "workers": Entry(
+        "workers.workers", "requests per second of one worker on one core, of two on two, and the cost of many workers"
+    ),
     "streams": Entry(
         "gateway.streams", "many concurrent streams: none lost, what the gateway adds to first token and gaps"
     ),

@@ -18,6 +18,9 @@ if not os.path.exists("/dev/nvidia0"):
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
+# One process serves in tests that start a gateway, whatever the machine's cores; those of workers set their number.
+os.environ.setdefault("PENSTOCK_PROCESS_WORKERS", "1")
+
 # Tests hold both ends of many connections: more than the 1,024 files that some machines allow at first.
 _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))

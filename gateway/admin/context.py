@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from gateway.admin.handlers.requests import RequestHandlers
 from gateway.admin.live_feed import LiveFeed
 from gateway.admin.pages import Pages
 from gateway.admin.views.engine_facts import EngineFacts
-from gateway.admin.views.live_state import LiveState, live_state
+from gateway.admin.views.live_state import LiveState, live_state, of_machine
 from gateway.admin.views.replicas import Replicas
 from gateway.admin.views.shared_requests import SharedRequests
 from gateway.admin.views.similar_error import worst_error
@@ -42,11 +42,20 @@ class Replica:
     store: Store
     is_shared: bool
     """True if there may be other processes."""
+    is_worker: bool = False
+    """True if the control process of this machine reports for this one."""
+    has_workers: bool = False
+    """True if this process reports for the workers of this machine."""
 
     @property
     def shared_store(self) -> Store | None:
-        """The store, None where this process is alone."""
-        return self.store if self.is_shared else None
+        """The store for reports; None where this process is alone, or another one reports for it."""
+        return self.store if self.is_shared and not self.is_worker else None
+
+    @property
+    def requests_store(self) -> Store | None:
+        """The store for finished requests, None where this process is alone."""
+        return self.store if self.is_shared or self.is_worker or self.has_workers else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +68,8 @@ class AdminSources:
     cache: ExactCache
     route_stats: RouteStatsTable
     facts: Callable[[], Mapping[str, Any]]
+    workers: Callable[[], Sequence[LiveState]] = tuple
+    """Live states of this machine's workers; none where one process serves."""
 
 
 class AdminContext:
@@ -77,13 +88,14 @@ class AdminContext:
         name, store, recent = replica.name, replica.store, sources.recent
         self._snapshot = sources.snapshot
         self._cache = sources.cache
+        self._workers = sources.workers
         self._clock = clock
         self.history = sources.metrics.history(time.time)
         self._engines = engines
         self.view = View(
             name=name,
             history=self.history,
-            live=self._live,
+            live=self.live,
             facts=sources.facts,
             engines=self._engines,
             similar_error=lambda: worst_error(sources.route_stats),
@@ -93,7 +105,7 @@ class AdminContext:
         self.view.replicas = self._replicas
         self.drains = Drains(self._deployments, store, audit, probe_soon)
         self._adapters = AdapterOrders(self._deployments, audit)
-        self._shared_requests = SharedRequests(replica.shared_store, name, recent, clock=clock)
+        self._shared_requests = SharedRequests(replica.requests_store, name, recent, clock=clock)
         self._requests = RequestHandlers(recent, self._shared_requests, self.view.who_reports)
         self.feed = LiveFeed(self.view, self._requests, clock=clock)
         self.assets = Assets()
@@ -121,6 +133,8 @@ class AdminContext:
         snapshot = self._snapshot()
         return {} if snapshot is None else snapshot.deployments
 
-    def _live(self) -> LiveState:
+    def live(self) -> LiveState:
+        """Return lanes and deployments as they are at this moment."""
         cache = self._cache
-        return live_state(self._snapshot(), self._clock(), cache_entries=cache.num_entries, cache_bytes=cache.num_bytes)
+        own = live_state(self._snapshot(), self._clock(), cache_entries=cache.num_entries, cache_bytes=cache.num_bytes)
+        return of_machine(own, self._workers())

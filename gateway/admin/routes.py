@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 from urllib.parse import quote
 
@@ -115,7 +115,14 @@ class OwnPagesOnly:
 class Operations:
     """Sources for operators outside `/admin`: metrics, and the public API's description."""
 
-    def __init__(self, metrics: GatewayMetrics, needs_key: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        metrics: GatewayMetrics,
+        needs_key: Callable[[], bool],
+        refresh: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Describe the API; `refresh` brings metrics of other processes up to date before they are rendered."""
+        self._refresh = refresh
         self._metrics = metrics
         self._needs_key = needs_key
         self._documents = {flag: ApiResponse(openapi_document(needs_key=flag)) for flag in (False, True)}
@@ -123,6 +130,8 @@ class Operations:
     @serves(METRICS_PATH)
     async def metrics(self, request: Request) -> Response:
         """Return the metrics in Prometheus' text format."""
+        if self._refresh is not None:
+            await self._refresh()
         return Response(self._metrics.instruments.render(), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
     @serves("/openapi.json")

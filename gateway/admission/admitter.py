@@ -154,5 +154,5 @@ def too_late(lane: LiveLane) -> Shed:
         lane=lane.id,
         message="The client's own timeout has passed. Nothing was started.",
         hint="A longer client timeout.",
-        queue_depth=lane.num_waiting,
+        queue_depth=lane.total_waiting,
     )

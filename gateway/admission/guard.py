@@ -66,7 +66,7 @@ class OverloadGuard:
                 lane=lane.id,
                 message="This gateway has more work than it can do. Try again after the time in Retry-After.",
                 hint="The same request at a later time, or at another replica.",
-                queue_depth=lane.num_waiting,
+                queue_depth=lane.total_waiting,
                 predicted_wait_s=self._lag_s,
             )
 

@@ -181,6 +181,6 @@ def _shed(
         message=message,
         hint=hint,
         retry_after_s=excess_s if math.isfinite(excess_s) else best.wait_s,
-        queue_depth=admission_request.lane.num_waiting,
+        queue_depth=admission_request.lane.total_waiting,
         predicted_wait_s=best.wait_s,
     )

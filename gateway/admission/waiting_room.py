@@ -56,7 +56,7 @@ class WaitingRoom:
         start = planned.next_start(now)
         if start is None:
             return False
-        if lane.num_waiting >= lane.max_queue * (RETRY_SHARE if admission_request.is_retry else 1.0):
+        if lane.total_waiting >= lane.max_queue * (RETRY_SHARE if admission_request.is_retry else 1.0):
             raise refusal.queue_full(lane, now)
         assert planned.stream_timeouts.total_s is not None, "every route has a limit to the whole"
         give_up_at = min(admission_request.start_by, now + planned.stream_timeouts.total_s)

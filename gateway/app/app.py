@@ -36,8 +36,8 @@ from gateway.api.stored_responses import ResponseHandlers
 from gateway.api.tokenization import TokenizationHandlers
 from gateway.app.certificates import CertificateWatch, read_certificates
 from gateway.app.control_plane import ControlPlane
-from gateway.app.live_gauges import read_live_gauges
-from gateway.app.observability import Observability
+from gateway.app.machine_parts import MachineParts, remote_embedder
+from gateway.app.observability import Observability, read_live_gauges
 from gateway.app.own_encoder import OwnEncoder
 from gateway.app.request_path import Protection, RequestPath
 from gateway.app.response_cache import ResponseCache
@@ -79,6 +79,8 @@ from routing_policies.policy.document import Policy
 from routing_policies.quality.predictor import Predictors
 
 _MAX_ADMIN_CONNECTIONS = 256
+WORKERS_END_S = 8.0
+"""Time beyond notice and drain in which workers end, before the control process ends without them."""
 _UNREAD_PARTS = 4
 """Divisor of the bodies' memory that bounds what a listener's clients may send too early or leave unfinished."""
 
@@ -100,6 +102,7 @@ class Gateway:
     ) -> None:
         around = around or Surroundings()
         clock = around.clock
+        self.member = member = around.member
         self.config = config
         self.metrics = GatewayMetrics()
         self.log = LogWriter(log_stream, level=config.telemetry.log.level)
@@ -108,8 +111,12 @@ class Gateway:
         self._workers = Workers(name="requests")
         runtime = self._runtime = self._make_runtime(around)
         memory_limit = memory_limit_bytes(config.process.memory_limit_mb)
+        body_bytes = body_budget_bytes(memory_limit)
+        if member is not None:
+            memory_limit = None if memory_limit is None else member.part_of(memory_limit)
+            body_bytes = member.part_of(body_bytes)
         self._guard = OverloadGuard(memory_limit_bytes=memory_limit, resident_bytes=resident_bytes)
-        self.bodies = BodyBudget(body_budget_bytes(memory_limit))
+        self.bodies = BodyBudget(body_bytes)
         self._embedder = self._make_embedder(load_encoder)
         self._answers = ResponseCache(
             config,
@@ -118,10 +125,13 @@ class Gateway:
             embedder=self._embedder,
             policy=self.policy,
             guard=self._guard,
+            member=member,
         )
         self._cache = self._answers.exact
         self._cache.on_doubt = self._note_wrong
-        self._stores = SharedState(config, runtime, self._cache)
+        self._stores = SharedState(config, runtime, self._cache, member)
+        if self._stores.sharing is not None and self._answers.is_in_file:
+            self._stores.sharing.takes_entries = lambda: self._answers.is_semantic
         self._quotas = self._stores.quotas
         self.recent = RecentRequests(clock=clock, wall=time.time, name=f"{platform.node()}-{runtime.holder[:-12]}")
         predictors = load_predictors(config.policy.quality_dir)
@@ -136,7 +146,7 @@ class Gateway:
             on_trial=self._take_trial,
         )
         self._answers.on_audit = self.control.note_audit
-        self._own_encoder = OwnEncoder(config, runtime)
+        self._own_encoder = OwnEncoder(config, runtime, member=member, embedder=self._embedder)
         self._builder = self._make_builder(around, ejection or EjectionRules(), predictors)
         observers = (*self.control.watchers(), self.recent.note)
         self._records = Observability(config, runtime, observers, self.control.sampler)
@@ -156,6 +166,10 @@ class Gateway:
         self._liveness = LivenessWatch(self._deployments, clock)
         self._feeds = LoadFeeds(self._deployments, clock)
         self._lag: LagMeter | None = None
+        self._machine = (
+            None if member is None else MachineParts(member, runtime, self._answers, lambda: self.room.live())
+        )
+        self._num_drops_counted = 0
         self.room = self._make_room(clock)
         self.server = self._make_server()
         self.metrics.instruments.before_scrape(self._read_live_state)
@@ -178,7 +192,7 @@ class Gateway:
         )
 
     def _make_builder(self, around: Surroundings, ejection: EjectionRules, predictors: Predictors) -> SnapshotBuilder:
-        return SnapshotBuilder(
+        builder = SnapshotBuilder(
             clock=around.clock,
             rng=around.rng,
             environment=around.environment,
@@ -188,8 +202,13 @@ class Gateway:
             stored_keys=self.control.directory.keys,
             predictors=predictors,
         )
+        if self.member is not None:
+            builder.make_limiter, builder.make_lane = self.member.make_limiter, self.member.make_lane
+        return builder
 
     def _make_embedder(self, load_encoder: LoadEncoder | None) -> Embedder:
+        if self.member is not None and not self.member.is_control:
+            return remote_embedder(self.member, self._runtime)
         named = SentenceEncoder(self.config.cache.encoder) if self.config.cache.encoder else None
         packaged = InstalledEncoder(self.config.process.runtime_dir / "encoder", "int8")
         return Embedder(
@@ -205,6 +224,8 @@ class Gateway:
                 name=self.recent.name,
                 store=self._stores.control,
                 is_shared=self.config.store_address.kind != "embedded",
+                is_worker=self.member is not None and not self.member.is_control,
+                has_workers=self.member is not None and self.member.is_control,
             ),
             sources=AdminSources(
                 snapshot=lambda: self.snapshot,
@@ -213,6 +234,7 @@ class Gateway:
                 cache=self._cache,
                 route_stats=self._answers.route_stats,
                 facts=self._facts,
+                workers=lambda: () if self._machine is None else self._machine.live_states,
             ),
             engines=EngineFacts(lambda: {} if self.snapshot is None else self.snapshot.deployments.values(), clock),
             probe_soon=lambda: self._tasks.spawn(self._prober.probe_all(), "probe"),
@@ -224,7 +246,11 @@ class Gateway:
         samples = SampleCollector(self.metrics, self._deployments, lambda: self._lag, time.monotonic)
         gate = self.control.gate()
         handlers = (
-            Operations(self.metrics, lambda: not self._current().keys.is_open),
+            Operations(
+                self.metrics,
+                lambda: not self._current().keys.is_open,
+                None if self._machine is None else self._machine.refresh,
+            ),
             CacheHandlers(
                 self._answers, self.control.audit, policy=lambda: self._current().policy, wall=self._runtime.wall
             ),
@@ -276,25 +302,25 @@ class Gateway:
         # Its own small part of the open files: a flood on the public listener leaves it alone.
         few = min(config.edge.connections.max_total, _MAX_ADMIN_CONNECTIONS)
         admin_limits = replace(config.edge, connections=replace(config.edge.connections, max_total=few))
+        public_listener = Listener(
+            name="public",
+            address=config.public.listen,
+            app=public,
+            limits=config.edge,
+            reuse_port=config.public.shared,
+            certificate=certificates.get("public"),
+            envelope=refusal_at,
+        )
+        admin_listener = Listener(
+            name="admin",
+            address=config.admin.listen,
+            app=self._make_admin(probes),
+            limits=admin_limits,
+            certificate=certificates.get("admin"),
+        )
+        both = [public_listener, admin_listener]
         return Server(
-            [
-                Listener(
-                    name="public",
-                    address=config.public.listen,
-                    app=public,
-                    limits=config.edge,
-                    reuse_port=config.public.shared,
-                    certificate=certificates.get("public"),
-                    envelope=refusal_at,
-                ),
-                Listener(
-                    name="admin",
-                    address=config.admin.listen,
-                    app=self._make_admin(probes),
-                    limits=admin_limits,
-                    certificate=certificates.get("admin"),
-                ),
-            ],
+            both if self._machine is None else self._machine.listeners(*both),
             new_request_id=self._runtime.ids.next,
             on_refusal=self._count_refusal,
             max_unread_bytes=self.bodies.total_bytes // _UNREAD_PARTS,
@@ -323,17 +349,30 @@ class Gateway:
         self.room.start(self._tasks.spawn)
         self._tasks.spawn(self._path.labels.run(), "labels")
         self._tasks.spawn(self._answers.run(self._stores.control, self._stores.sharing), "kept_answers")
-        self.log.event("started", listening={name: list(found) for name, found in self.server.addresses.items()})
+        listening = {name: list(found) for name, found in self.server.addresses.items()}
+        if self.member is None or self._machine is None:
+            self.log.event("started", listening=listening)
+        else:
+            self._machine.start(self._tasks.spawn)
+            self.log.event("process_started", process=self.member.spec.name, pid=os.getpid())
 
     @property
     def is_idle(self) -> bool:
         """Return whether no request is at any deployment."""
-        return all(not live.limiter.in_flight for live in self._deployments())
+        return all(not live.limiter.own_in_flight for live in self._deployments())
 
     async def leave(self) -> None:
-        """Announce that this process will end, serve for the time in the settings, and accept no more."""
-        self.log.event("leaving", notice_s=self.config.process.drain_notice_s)
-        await self.server.leave(self.config.process.drain_notice_s)
+        """Announce that this process will end, serve for the time in the settings, and accept no more.
+
+        A control process serves operators, and the workers, until the last worker has ended.
+        """
+        notice_s = self.config.process.drain_notice_s
+        self.log.event("leaving", notice_s=notice_s)
+        if self.member is not None and self.member.is_control:
+            self.server.leaving.set()
+            await self.member.handed.until_ended(notice_s + self.config.process.drain_timeout_s + WORKERS_END_S)
+            notice_s = 0.0
+        await self.server.leave(notice_s)
 
     async def stop(self, *, drain_timeout_s: float | None = None) -> None:
         """Drain, then close everything. A response that does not finish in time gets an error event."""
@@ -368,6 +407,8 @@ class Gateway:
         await self._stores.aclose()
         for deployment in self._deployments():
             await deployment.client.aclose()
+        if self._machine is not None:
+            await self._machine.aclose()
         await self._own_encoder.aclose()
         await asyncio.to_thread(self._records.close)
 
@@ -458,4 +499,8 @@ class Gateway:
         self._answers.read_state()
         if self._lag is not None:
             self.metrics.loop_lag.labels().set(self._lag.take_worst_s())
-        self.metrics.log_dropped.labels().value = float(self.log.num_dropped)
+        num_dropped = self.log.num_dropped
+        self.metrics.log_dropped.labels().inc(float(num_dropped - self._num_drops_counted))
+        self._num_drops_counted = num_dropped
+        if self._machine is not None:
+            self._machine.set_gauges()

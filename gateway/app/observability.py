@@ -1,14 +1,17 @@
-"""Observability: metrics, log lines, watchers and traces of finished requests, constructed for the app."""
+"""Observability: metrics, log lines, watchers and traces of finished requests, and gauges of what is live."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import get_args
 
 from gateway.app.runtime import Runtime
 from gateway.config.settings import GatewayConfig
+from gateway.deployments.live import LiveDeployment
+from gateway.limits.lane import LiveLane
 from gateway.routing.sampling import RecordingSampler
+from gateway.telemetry.metrics import FORECAST_ERROR_SHARES, GatewayMetrics
 from gateway.telemetry.recorder import Recorder
 from gateway.telemetry.records.record import RequestRecord
 from gateway.telemetry.tracing.tracing import End, Tracing
@@ -61,3 +64,22 @@ class Observability:
         if self.tracing is not None:
             self.tracing.close()
         self._log.close()
+
+
+def read_live_gauges(metrics: GatewayMetrics, deployments: Iterable[LiveDeployment], lanes: Iterable[LiveLane]) -> None:
+    """Set the gauges anew; those of objects that left the policy are removed."""
+    for gauge in (
+        *(metrics.queue_depth, metrics.concurrency_limit, metrics.in_flight),
+        *(metrics.deployment_ready, metrics.forecast_error),
+    ):
+        gauge.clear()
+    for live in deployments:
+        metrics.concurrency_limit.labels(live.id).set(live.limiter.limit)
+        metrics.in_flight.labels(live.id).set(live.limiter.in_flight)
+        metrics.deployment_ready.labels(live.id).set(live.is_ready)
+        for share in FORECAST_ERROR_SHARES:
+            error = live.forecast.error.quantile(share)
+            if error is not None:
+                metrics.forecast_error.labels(live.id, f"{share:g}").set(error)
+    for lane in lanes:
+        metrics.queue_depth.labels(lane.id).set(lane.total_waiting)

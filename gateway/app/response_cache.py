@@ -33,6 +33,9 @@ from gateway.config.settings import GatewayConfig
 from gateway.embedding.embedder import Embedder
 from gateway.embedding.encoder import have_same_weights
 from gateway.embedding.similarity_scale import SENTENCES, SimilarityScale, scale_of
+from gateway.machine.answer_file import AnswerFile
+from gateway.machine.process import MachineProcess
+from gateway.machine.shared_tier import SharedTier
 from gateway.routing.snapshot import PolicyInForce
 from gateway.store.base import Store
 from routing_policies.policy.document import Policy
@@ -54,19 +57,21 @@ class ResponseCache:
         embedder: Embedder,
         policy: PolicyInForce,
         guard: OverloadGuard,
+        member: MachineProcess | None = None,
     ) -> None:
+        """Assemble the parts; `member` is this process among those of one gateway, None where it is the only one."""
+        self._saves_index = member is None or member.is_control
         self._holder = runtime.holder
         self._wall = runtime.wall
         self._match_models = match_models
+        self._answer_file: AnswerFile | None = None
         self._policy = policy
         metrics, log, wall = runtime.metrics, runtime.log, runtime.wall
         self._metrics = metrics
         self._log = log
         self.route_stats = RouteStatsTable(match_models.first)
         self.audits = AuditRegistry(self.route_stats, bound_of=self._bound_of, on_level=self._note_level)
-        tier = ExactTier(
-            max_bytes=config.cache.max_mb * 1024 * 1024, on_removed=self._removed, on_evicted=self._evicted
-        )
+        tier = self._make_tier(config, member, runtime)
         self.exact = ExactCache(tier, wall=wall, on_taken=self._taken, on_wrong=self._wrong, on_purged=self._purged)
         self.semantic = SemanticTier(tier, track_of=self.audits.track_of, is_barred=self.audits.is_barred, wall=wall)
         self.embedder = embedder
@@ -99,6 +104,38 @@ class ResponseCache:
         """Callback for every verdict that this process reaches."""
         self._is_wanted = asyncio.Event()
 
+    def _make_tier(self, config: GatewayConfig, member: MachineProcess | None, runtime: Runtime) -> ExactTier:
+        """Return the entries: of a worker those in the machine's file, else those in this process's memory."""
+        path = None if config.cache.shared is False else config.answers_address.path
+        if member is None or member.is_control or path is None:
+            num_sharers = 1 if member is None or path is not None else member.spec.num_workers
+            max_bytes = config.cache.max_mb * 1024 * 1024 // num_sharers
+            return ExactTier(max_bytes=max_bytes, on_removed=self._removed, on_evicted=self._evicted)
+        file = self._answer_file = AnswerFile(
+            path, wall=runtime.wall, on_failure=lambda error: runtime.log.failure("answers_unreadable", error)
+        )
+        return SharedTier(file, on_removed=self._removed)
+
+    @property
+    def is_in_file(self) -> bool:
+        """Return whether this process reads cached responses from the machine's file, without copies of its own."""
+        return isinstance(self.exact.tier, SharedTier)
+
+    def take_hits(self) -> list[bytes]:
+        """Return the fingerprints of entries that this worker served from the machine's file since the last call."""
+        tier = self.exact.tier
+        return tier.take_hits() if isinstance(tier, SharedTier) else []
+
+    def note_hits(self, hits: list[bytes]) -> None:
+        """Count hits that a worker served."""
+        for exact in hits:
+            self.exact.tier.note_hit(exact)
+
+    @property
+    def is_semantic(self) -> bool:
+        """Return whether any policy so far wants similar answers."""
+        return self._is_wanted.is_set()
+
     def note_policy(self, policy: Policy) -> None:
         """Start the parts of the cache that a policy needs, once the first such policy is in force."""
         if any(route.cache.mode == MODE for route in policy.routes):
@@ -130,6 +167,8 @@ class ResponseCache:
         if self._journal is not None:
             await self._journal.flush()
         await self._save()
+        if self._answer_file is not None:
+            self._answer_file.close()
 
     def read_state(self) -> None:
         """Bring the gauges up to date."""
@@ -158,7 +197,7 @@ class ResponseCache:
         scale = await self._scale_of(name)
         if scale is None:
             return  # similarities mean nothing: exact answers only
-        index, problem = await self._file.open(name, dimensions, is_saved=sharing is not None)
+        index, problem = await self._file.open(name, dimensions, is_saved=self._saves_index and sharing is not None)
         if problem is not None:
             self._log.event("index_dropped", level="warning", error=problem)
         self.semantic.open(index, name, scale.of)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gateway.machine.process import MachineProcess
 from gateway.routing.snapshot import Connect
 from gateway.store.shared_clock import SharedClock
 from gateway.telemetry.logs.log import LogWriter
@@ -26,6 +27,8 @@ class Surroundings:
     """Variables with the upstream keys that the policy names."""
     connect: Connect | None = None
     """Constructor of each deployment's client; None: one that sends."""
+    member: MachineProcess | None = None
+    """This process among those of one gateway; None where it is the only one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import sys
-from typing import BinaryIO, Final
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import BinaryIO, Final, cast
 
 from gateway.app.app import Gateway, LoadEncoder
+from gateway.app.runtime import Surroundings
 from gateway.config.running import RunningFile
 from gateway.config.settings import GatewayConfig
-from gateway.http.descriptors import raise_open_file_limit
+from gateway.http.descriptors import raise_open_file_limit, release_inherited
+from gateway.machine.process import MachineProcess, MachineProcessSpec
 from gateway.telemetry.logs.bridge import LoggingBridge
+from gateway.telemetry.logs.whole_lines import WholeLines
 from gateway.util.gc_policy import GcPolicy
 from gateway.util.private_files import private_tree
 from gateway.util.workers import LoopThreads
@@ -32,10 +36,26 @@ async def run_gateway(
     Raises PolicyFileError, ConfigError, UnsafeFolder or another OSError when it cannot start.
     """
     private_tree(config.process.runtime_dir)
+    gateway = Gateway(config, log_stream=log_stream or sys.stderr.buffer, load_encoder=load_encoder)
+    return await _run(gateway, _announced)
+
+
+async def run_machine_process(spec: MachineProcessSpec, config: GatewayConfig) -> int:
+    """Run one process of a gateway with workers; as `run_gateway`."""
+    member = MachineProcess(spec, config.process.runtime_dir)
+    log_stream = cast(BinaryIO, WholeLines(_STDERR))
+    gateway = Gateway(config, log_stream=log_stream, around=Surroundings(member=member))
+    if not member.is_control and not await member.handed.until_allowed():
+        return 0
+    return await _run(gateway, _reported)
+
+
+async def _run(gateway: Gateway, announced: Callable[[Gateway], AbstractContextManager[object]]) -> int:
+    """Serve until a signal; `announced` lets others know of the process while it serves."""
+    config = gateway.config
     raise_open_file_limit()
     loop = asyncio.get_running_loop()
     loop.set_default_executor(LoopThreads())
-    gateway = Gateway(config, log_stream=log_stream or sys.stderr.buffer, load_encoder=load_encoder)
     collector = GcPolicy(lambda: gateway.is_idle)
     bridge = LoggingBridge(gateway.log)
     logging.getLogger("penstock").addHandler(bridge)
@@ -45,8 +65,8 @@ async def run_gateway(
     loop.add_signal_handler(signal.SIGHUP, gateway.reload_soon)
     try:
         await gateway.start()
-        _release(config.inherited_descriptors)
-        with _announced(gateway):
+        release_inherited(config.inherited_descriptors)
+        with announced(gateway):
             collector.start()
             watching = loop.create_task(collector.run(), name="collector")
             await stopping.wait()
@@ -68,6 +88,13 @@ async def _stop(gateway: Gateway, timeout_s: float) -> None:
         gateway.log.flush()
 
 
+def _reported(gateway: Gateway) -> AbstractContextManager[object]:
+    """Report to the supervisor that the process serves."""
+    if gateway.member is not None:
+        gateway.member.handed.announce()
+    return nullcontext()
+
+
 def _announced(gateway: Gateway) -> RunningFile:
     """Return the file that names the listeners to commands; below `penstock up`, that process has written it."""
     config, (public, admin) = gateway.config, (gateway.server.addresses[name][0] for name in ("public", "admin"))
@@ -78,10 +105,3 @@ def _announced(gateway: Gateway) -> RunningFile:
         public_cert=config.public.tls_cert,
         admin_cert=config.admin.tls_cert,
     )
-
-
-def _release(descriptors: tuple[int, ...]) -> None:
-    """Close what was inherited, which the listeners have duplicates of, so that none accepts once they are closed."""
-    for number in descriptors:
-        if number > _STDERR:
-            os.close(number)

@@ -16,6 +16,7 @@ from gateway.cache.sharing.sharing import CacheSharing
 from gateway.config.checks import ConfigError
 from gateway.config.settings import GatewayConfig
 from gateway.dialects.responses.response_store import ResponseStore
+from gateway.machine.process import MachineProcess
 from gateway.store.address import StoreAddress
 from gateway.store.base import StoreUnavailable
 from gateway.store.guarded import GuardedStore
@@ -33,7 +34,10 @@ Spawn = Callable[[Any, str], None]
 class SharedState:
     """The store for tenants' limits and, where settings share the cache, the one for its entries."""
 
-    def __init__(self, config: GatewayConfig, runtime: Runtime, cache: ExactCache) -> None:
+    def __init__(
+        self, config: GatewayConfig, runtime: Runtime, cache: ExactCache, member: MachineProcess | None = None
+    ) -> None:
+        """Open the stores; `member` is this process among those of one gateway, None where it is the only one."""
         metrics, log = runtime.metrics, runtime.log
         self._config = config
         self._metrics = metrics
@@ -56,6 +60,7 @@ class SharedState:
         """Responses that clients refer to; without `responses.store` in the policy it is not used."""
         self.sharing: CacheSharing | None = None
         """The shared cache; None where the cache stays in memory."""
+        is_embedded = config.store_address.kind == "embedded"
         if config.cache.shared is not False:
             self.sharing = CacheSharing(
                 cache,
@@ -63,11 +68,12 @@ class SharedState:
                 wall=runtime.wall,
                 new_name=lambda: secrets.token_hex(8),
                 count=lambda event: metrics.cache_sharing.labels(event).inc(),
-                is_mirror=config.store_address.kind == "embedded",
-                is_alone=not config.shares_cache,
+                is_mirror=is_embedded and (member is None or member.is_control),
+                is_alone=not config.shares_cache and member is None,
                 # The embedded store follows what fits into memory; a Redis is bounded for all that write to it.
-                max_bytes=None if config.store_address.kind == "embedded" else config.cache.max_mb * 1024 * 1024,
+                max_bytes=None if is_embedded else config.cache.max_mb * 1024 * 1024,
             )
+            self.sharing.keeps_stale = is_embedded and member is not None
             cache.share_with(self.sharing)
 
     async def try_reach(self) -> None:

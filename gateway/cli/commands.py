@@ -15,6 +15,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -32,6 +33,7 @@ _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _SETTING_FLAGS = {
     "policy.document": "policy",
     "process.runtime_dir": "runtime_dir",
+    "process.workers": "workers",
     "public.listen": "public_listen",
     "admin.listen": "admin_listen",
     "telemetry.log.level": "log_level",
@@ -60,10 +62,12 @@ def up(options: argparse.Namespace) -> int:
     from gateway.cli.supervisor.model_choice import ModelFlagError, choose_models
     from gateway.cli.supervisor.runtime_lock import RuntimeDirError, RuntimeLock
     from gateway.cli.supervisor.supervisor import supervise
+    from gateway.cli.workers.plan import num_workers_of
     from gateway.config.checks import ConfigError
     from gateway.policies.policy_file import PolicyFileError
     from gateway.policies.starting import starting_policy
     from gateway.routing.quality_files import load_predictors
+    from gateway.telemetry.memory import memory_limit_bytes
     from gateway.util.private_files import private_umask
 
     config = settings(options)
@@ -83,7 +87,11 @@ def up(options: argparse.Namespace) -> int:
             for line in (choice.note, note):
                 if line is not None:
                     console.print_line(line)
-            plan = plan_launch(config, policy, choice.served, num_cores=available_cores())
+            num_cores = available_cores()
+            memory_bytes = memory_limit_bytes(config.process.memory_limit_mb)
+            workers = num_workers_of(config, num_cores, beside_engines=True, memory_bytes=memory_bytes)
+            config = replace(config, process=replace(config.process, workers=workers))
+            plan = plan_launch(config, policy, choice.served, num_cores=num_cores)
             with plan, _announced(config, plan):
                 first_run = first_run_of(policy, _own_command(config, "explain ID"))
                 return asyncio.run(supervise(supervised(plan, console, first_run=first_run)))
@@ -118,18 +126,37 @@ def _announced(config: GatewayConfig, plan: LaunchPlan) -> RunningFile:
     )
 
 
-def gateway(options: argparse.Namespace, serve: Callable[[GatewayConfig], Coroutine[None, None, int]]) -> int:
-    """Run the gateway in this process until a signal; `serve` comes from `gateway.app.app`."""
+def gateway(
+    options: argparse.Namespace,
+    serve: Callable[[GatewayConfig], Coroutine[None, None, int]],
+    supervise: Callable[[GatewayConfig, int], int] | None = None,
+) -> int:
+    """Run the gateway until a signal.
+
+    Args:
+        options: The command line.
+        serve: Serves in this process; from `gateway.app.serving`.
+        supervise: Starts several processes that serve; None: `serve`, whatever the number of workers.
+    """
     import uvloop
 
+    from gateway.cli.supervisor.launch import LaunchError, available_cores
+    from gateway.cli.workers.plan import num_workers_of
     from gateway.config.checks import ConfigError
     from gateway.policies.policy_file import PolicyFileError
+    from gateway.telemetry.memory import memory_limit_bytes
     from gateway.util.private_files import UnsafeFolder, private_umask
 
     config = settings(options)
     try:
         with private_umask():
+            memory_bytes = memory_limit_bytes(config.process.memory_limit_mb)
+            num_workers = num_workers_of(config, available_cores(), memory_bytes=memory_bytes)
+            if supervise is not None and num_workers > 1:
+                return supervise(config, num_workers)
             return uvloop.run(serve(config))
+    except LaunchError as error:
+        raise CommandError(str(error)) from error
     except (ConfigError, PolicyFileError) as error:
         raise UsageError(str(error)) from error
     except UnsafeFolder as error:

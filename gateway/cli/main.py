@@ -10,14 +10,20 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gateway.cli import access_commands, commands, observe, policy_commands, policy_file_commands
 from gateway.cli.admin_client import add_connection
 from gateway.cli.parsing.arguments import count
 from gateway.cli.parsing.command_parser import EXIT_USAGE, CommandListFormatter, CommandParser, command_group
+from gateway.cli.workers import MACHINE_PROCESS
 from gateway.util.version import version
+
+if TYPE_CHECKING:
+    from gateway.config.settings import GatewayConfig
 
 EXIT_FAILED = 1
 
@@ -60,14 +66,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     _print_anything()
     # These hand everything after their name to another program, --help included.
     if arguments[:1] == ["engine"]:
-        return _guarded(lambda: commands.run_engine(arguments[1:]))
+        return guarded(lambda: commands.run_engine(arguments[1:]))
     if arguments[:1] == ["bench"]:
-        return _guarded(lambda: commands.run_bench(arguments[1:]))
+        return guarded(lambda: commands.run_bench(arguments[1:]))
     if arguments[:1] == ["models"]:
-        return _guarded(lambda: commands.run_models(arguments[1:]))
+        return guarded(lambda: commands.run_models(arguments[1:]))
+    if arguments[:1] == [MACHINE_PROCESS]:
+        return guarded(lambda: _run_machine_process(arguments[1]))
     if arguments and arguments[0] in _ALSO_SPELLED:
         arguments = [*arguments[1:], _ALSO_SPELLED[arguments[0]]]
-    return _guarded(lambda: _run(arguments))
+    return guarded(lambda: _run(arguments))
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -229,6 +237,9 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     """Flags of the settings that change from one start to the next; the rest belongs into a file."""
     _add_config(parser)
     parser.add_argument("--policy", type=Path, metavar="FILE", help="the policy (default: the bundled one)")
+    parser.add_argument(
+        "--workers", type=count, metavar="N", help="gateway processes (default: by the cores, at most 8)"
+    )
     parser.add_argument("--port", type=_port, metavar="N", help="public port, host as configured (default 8080)")
     parser.add_argument("--admin-port", type=_port, metavar="N", help="admin port, host as configured (default 8081)")
     parser.add_argument("--public-listen", metavar="ADDRESS", help="host:port, [v6]:port or unix:/path")
@@ -248,9 +259,29 @@ def _port(text: str) -> int:
 
 
 def _run_gateway(options: argparse.Namespace) -> int:
-    from gateway.app.serving import run_gateway
+    # Imports are inside: a supervisor of workers serves nothing itself, and does without what that takes.
+    def serve(config: GatewayConfig) -> Coroutine[None, None, int]:
+        from gateway.app.serving import run_gateway
 
-    return commands.gateway(options, run_gateway)
+        return run_gateway(config)
+
+    def supervise(config: GatewayConfig, num_workers: int) -> int:
+        from gateway.app.supervision import run_workers
+
+        return run_workers(config, num_workers)
+
+    return commands.gateway(options, serve, supervise)
+
+
+def _run_machine_process(text: str) -> int:
+    """Run one process of a gateway with workers; its supervisor starts it, never a person."""
+    import msgspec
+
+    from gateway.app.serving import run_machine_process
+    from gateway.machine.process import MachineProcessSpec
+
+    spec = msgspec.json.decode(text, type=MachineProcessSpec)
+    return commands.gateway(argparse.Namespace(config=None), partial(run_machine_process, spec))
 
 
 def _print_anything() -> None:
@@ -259,7 +290,7 @@ def _print_anything() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _guarded(command: Callable[[], int]) -> int:
+def guarded(command: Callable[[], int]) -> int:
     """Turn errors that an operator can fix into one line and an exit code; a defect of ours shows its trace."""
     try:
         code = command()

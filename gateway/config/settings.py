@@ -66,10 +66,18 @@ class ProcessSettings:
     """Time after SIGTERM in which requests are still served; `/readyz` is 503, answers have `connection: close`."""
     drain_timeout_s: float = 30.0
     """Longest time for requests under way to finish after the process gets SIGTERM."""
+    workers: int | None = None
+    """Processes that serve the public listener together; 1: one process serves both listeners.
+
+    None: one for each core, at most 8, and fewer where the memory limit leaves less than 256 MiB for each; below
+    `penstock up` one for each core beyond two.
+    """
     embeddings: EmbeddingsSettings = field(default_factory=EmbeddingsSettings)
 
     def __post_init__(self) -> None:
         """Reject values no type can; ConfigError starts with the key."""
+        if self.workers is not None:
+            require_range("workers", self.workers, 1, 64)
         if self.memory_limit_mb is not None and self.memory_limit_mb < 64:
             raise ConfigError(f"memory_limit_mb: expected 64 or more, got {self.memory_limit_mb}")
         require_range("drain_notice_s", self.drain_notice_s, 0.0, 600.0)

@@ -28,7 +28,7 @@ async def bind(address: str, *, reuse_port: bool, limits: EdgeLimits) -> list[so
         inherited = inherited_sockets(address)
         for listening in inherited:
             if listening.family != socket.AF_UNIX:
-                _set_tcp_options(listening, limits=limits)
+                set_tcp_options(listening, limits=limits)
         return inherited
     if address.startswith("unix:"):
         return [bind_unix(address.removeprefix("unix:"))]
@@ -43,7 +43,7 @@ async def bind(address: str, *, reuse_port: bool, limits: EdgeLimits) -> list[so
         for family, kind, protocol, _, where in dict.fromkeys(found):
             listening = socket.socket(family, kind, protocol)
             sockets.append(listening)
-            _set_tcp_options(listening, limits=limits)
+            set_tcp_options(listening, limits=limits)
             if reuse_port:
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if listening.family == socket.AF_INET6:
@@ -106,7 +106,7 @@ def describe(listening: socket.socket) -> str:
     return f"[{name[0]}]:{name[1]}" if listening.family == socket.AF_INET6 else f"{name[0]}:{name[1]}"
 
 
-def _set_tcp_options(listening: socket.socket, *, limits: EdgeLimits) -> None:
+def set_tcp_options(listening: socket.socket, *, limits: EdgeLimits) -> None:
     """Options of the listening socket that Linux hands on to accepted ones, so that none costs a call each."""
     listening.setblocking(False)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import Sequence
 
 _MIN_SHARE = 8
+_STDERR = 2
 
 
 def raise_open_file_limit() -> int:
@@ -32,3 +34,10 @@ def share_connections(wanted: Sequence[int], open_files: int) -> list[int]:
     if sum(wanted) <= budget:
         return list(wanted)
     return [min(want, max(_MIN_SHARE, budget * want // sum(wanted))) for want in wanted]
+
+
+def release_inherited(descriptors: Sequence[int]) -> None:
+    """Close what was inherited, which the listeners have duplicates of, so that none accepts once they are closed."""
+    for number in descriptors:
+        if number > _STDERR:
+            os.close(number)

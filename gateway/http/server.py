@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
@@ -28,6 +28,22 @@ _SETTLE_S = 1.0
 """Longest wait for the request of a connection that was accepted just before the end."""
 
 
+class HandedSource(Protocol):
+    """Connections that another process accepts for this one."""
+
+    def begin(self, make: Callable[[], asyncio.Protocol], tls: Mapping[str, Any], num_open: Callable[[], int]) -> None:
+        """Serve every connection by a protocol that `make` returns; `num_open` counts those that are open."""
+        ...
+
+    async def until_ended(self, timeout_s: float) -> None:
+        """Wait until the last connection was handed over, for a limited time."""
+        ...
+
+    def close(self) -> None:
+        """Take no further connection."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
     """The address of one application: `host:port` (port 0: any free one), `[v6]:port`, `unix:/path` or `fd:N`.
@@ -42,6 +58,8 @@ class Listener:
     reuse_port: bool = False
     certificate: ServerCertificate | None = None
     """Certificate of a listener that speaks TLS; None for plain text."""
+    handed: HandedSource | None = None
+    """Source of connections that another process accepts; None where this one listens on `address`."""
     envelope: Envelope | None = None
     """Callback for the body of the edge's own refusals on paths of other APIs."""
 
@@ -98,6 +116,7 @@ class Server:
         self._servers: list[asyncio.Server] = []
         self._own_queues: list[tuple[socket.socket, Callable[[], EdgeProtocol], dict[str, Any]]] = []
         """Sockets that share a port with those of other processes."""
+        self._handed: list[HandedSource] = []
         self._makers: dict[str, Callable[[], EdgeProtocol]] = {}
         """Factory of each listener's connections."""
         self._timer: asyncio.TimerHandle | None = None
@@ -135,6 +154,8 @@ class Server:
         """Close the listening sockets; connections that are open go on."""
         for server in self._servers:
             server.close()
+        for handed in self._handed:
+            handed.close()
 
     async def leave(self, notice_s: float) -> None:
         """Serve everybody for `notice_s`, each answer with `connection: close`; then accept no more.
@@ -215,6 +236,11 @@ class Server:
         self._states.append(state)
         config = uvicorn_config(listener.app)
         make = self._makers[listener.name] = partial(EdgeProtocol, config, state)
+        if listener.handed is not None:
+            listener.handed.begin(make, listener.tls, lambda: len(state.open))
+            self._handed.append(listener.handed)
+            self.addresses[listener.name] = (listener.address,)
+            return
         if not listener.address:
             return
         sockets = await bind(listener.address, reuse_port=listener.reuse_port, limits=listener.limits)
@@ -231,6 +257,8 @@ class Server:
 
     async def _accept_the_last(self) -> None:
         """Take in what waits in the queues of sockets that are ours alone: closing them would reset it."""
+        for handed in self._handed:
+            await handed.until_ended(_SETTLE_S)
         for listening, make, tls in self._own_queues:
             listening.listen(
                 0

@@ -102,9 +102,14 @@ class LiveLane:
         """Lane of the bundled engine that the requests wait in."""
 
     @property
+    def total_waiting(self) -> int:
+        """Number of waiting requests that `max_queue` bounds."""
+        return self.num_waiting
+
+    @property
     def is_full(self) -> bool:
         """True if no further request may wait."""
-        return self.num_waiting >= self.max_queue
+        return self.total_waiting >= self.max_queue
 
     def predicted_wait_s(self, now: float) -> float:
         """Return the forecast seconds until a request that arrives now is served, from the lane's drain rate."""

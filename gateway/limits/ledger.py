@@ -43,6 +43,7 @@ class Ledger:
         "_room",
         "_start",
         "cap",
+        "elsewhere",
         "in_flight",
         "limit",
         "shares",
@@ -61,6 +62,8 @@ class Ledger:
         self._room: int | None = None
         self._released_at = 0.0
         self.in_flight = 0
+        self.elsewhere = 0
+        """Permits that others have of this deployment's; 0 where one process has them all."""
         self.limit = 1
         """Permits that may be in use at once, all lanes together."""
         self.cap = 1
@@ -111,7 +114,7 @@ class Ledger:
 
     def may_start(self, share: LaneShare, tenant: str, is_long: bool, now: float) -> bool:
         """Return whether a permit is free for this lane and tenant, and a prompt of this kind may be sent."""
-        free, limit = self.cap - self.in_flight, share.limit
+        free, limit = self.cap - self.in_flight - self.elsewhere, share.limit
         # Usually the lane never had a queue, and only the deployment's own limit holds.
         is_limited = limit is not None and (limit.value is not None or limit.start is not None)
         if free <= 0 or (is_limited and not share.has_room_for(tenant)):
@@ -135,7 +138,7 @@ class Ledger:
         """Remove and return the next request that may start, from the lane that has spent least for its weight."""
         shares = self.waiting.values()
         for share in sorted(shares, key=_spent) if len(shares) > 1 else shares:
-            free = self.cap - self.in_flight
+            free = self.cap - self.in_flight - self.elsewhere
             if free <= 0:
                 return None
             is_for_sparse = False
@@ -237,7 +240,8 @@ class Ledger:
                 queue.tokens_ahead("" if is_newcomer else admission_request.tenant) * queue.num_waiting / queue.tokens
             )
         rate = self._release_rate(now, share, hold_s)
-        if share.has_room and self.in_flight < self.cap and share.is_paced(admission_request.tenant, is_long, now):
+        is_free = self.in_flight + self.elsewhere < self.cap
+        if is_free and share.has_room and share.is_paced(admission_request.tenant, is_long, now):
             # Permits are free: the wait is for first tokens of this kind, or of any kind for a crowding tenant.
             is_long = is_long and not share.is_crowding(admission_request.tenant, now)
             rate = max(rate or 0.0, share.paces[is_long].per_s or 0.0) or None

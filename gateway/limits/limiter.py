@@ -32,7 +32,15 @@ class Limiter:
 
     __slots__ = ("_clock", "_ledger", "_virtual_time")
 
-    def __init__(self, limit: Limit, *, clock: Clock, start: int | None = None, is_adaptive: bool = False) -> None:
+    def __init__(
+        self,
+        limit: Limit,
+        *,
+        clock: Clock,
+        start: int | None = None,
+        is_adaptive: bool = False,
+        ledger: Ledger | None = None,
+    ) -> None:
         """Create a limiter without permits in use.
 
         Args:
@@ -40,9 +48,10 @@ class Limiter:
             clock: Monotonic clock.
             start: Requests that a lane starts with where the operator sets no limit; implies adaptive limits.
             is_adaptive: True for adaptive limits in the lanes.
+            ledger: Counts of permits that others have a part of; None for counts of its own.
         """
         self._clock = clock
-        self._ledger = Ledger(limit, start=start, is_adaptive=is_adaptive)
+        self._ledger = ledger or Ledger(limit, start=start, is_adaptive=is_adaptive)
         self._virtual_time = 0.0
 
     @property
@@ -53,6 +62,11 @@ class Limiter:
     @property
     def in_flight(self) -> int:
         """Permits in use."""
+        return self._ledger.in_flight
+
+    @property
+    def own_in_flight(self) -> int:
+        """Permits in use by this process's requests."""
         return self._ledger.in_flight
 
     def permits(self) -> tuple[int, int]:
@@ -158,7 +172,7 @@ class Limiter:
         """Return whether the queue has room, or a longer backlog that must make room."""
         lane = admission_request.lane
         if admission_request.is_retry:
-            return lane.num_waiting < RETRY_SHARE * lane.max_queue
+            return lane.total_waiting < RETRY_SHARE * lane.max_queue
         return not lane.is_full or self._ledger.share_of(lane).queue.can_push_out(
             admission_request.tenant, admission_request.tokens
         )

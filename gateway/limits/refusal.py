@@ -89,7 +89,7 @@ def still_starting(lane: LiveLane, route: str, start_s: float) -> Shed:
         message=f"{message} Nothing was started.",
         hint=f"The same request in about {math.ceil(start_s)} s, or one with a longer timeout or latency target.",
         retry_after_s=start_s,
-        queue_depth=lane.num_waiting,
+        queue_depth=lane.total_waiting,
         predicted_wait_s=start_s,
     )
 
@@ -102,6 +102,6 @@ def _refused(reason: ShedReason, lane: LiveLane, now: float, *, message: str, hi
         message=message,
         hint=hint,
         retry_after_s=wait_s,
-        queue_depth=lane.num_waiting,
+        queue_depth=lane.total_waiting,
         predicted_wait_s=wait_s,
     )

@@ -13,7 +13,7 @@ from gateway.deployments.health.ejection import EjectionRules, EjectionTally, Fa
 from gateway.deployments.health.health import DeploymentHealth
 from gateway.deployments.live import LiveDeployment
 from gateway.limits.lane import LaneRules, LiveLane, lane_rules
-from gateway.limits.limit import StaticLimit
+from gateway.limits.limit import Limit, StaticLimit
 from gateway.limits.limiter import Limiter
 from gateway.routing.deployment_dialects import upstream_dialect_of
 from gateway.routing.router import Router
@@ -116,6 +116,10 @@ class SnapshotBuilder:
         self._stored_keys = stored_keys
         self._predictors = predictors
         self._connect = connect
+        self.make_limiter = _make_limiter
+        """Factory of the limiter of a deployment, by its id."""
+        self.make_lane = _make_lane
+        """Factory of a lane, by its id."""
 
     def build(self, policy: Policy, revision: str, previous: PolicySnapshot | None = None) -> PolicySnapshot:
         """Build the snapshot of a policy, with the live state of `previous` carried over.
@@ -208,7 +212,7 @@ class SnapshotBuilder:
 
     def _lane(self, lane_id: str, rules: LaneRules, retained: LiveLane | None) -> LiveLane:
         if retained is None:
-            return LiveLane(lane_id, rules=rules)
+            return self.make_lane(lane_id, rules)
         retained.configure(rules)
         return retained
 
@@ -217,11 +221,19 @@ class SnapshotBuilder:
             return retained
         reach, dialect = reach_of(item, self._environment), upstream_dialect_of(item)
         client = self._connect(item.id, reach)
-        limiter = Limiter(StaticLimit(item.limits.max_in_flight), clock=self._clock)
+        limiter = self.make_limiter(item.id, StaticLimit(item.limits.max_in_flight), self._clock)
         health = DeploymentHealth(
             rules=self._ejections.rules, tally=self._tally, on_ejected=partial(self._ejections.report, item.id)
         )
         return LiveDeployment(item, reach, client, limiter, health, dialect)
+
+
+def _make_limiter(deployment: str, limit: Limit, clock: Clock) -> Limiter:
+    return Limiter(limit, clock=clock)
+
+
+def _make_lane(lane: str, rules: LaneRules) -> LiveLane:
+    return LiveLane(lane, rules=rules)
 
 
 def _presume_ready(now: Iterable[LiveDeployment], before: Iterable[LiveDeployment]) -> None:

@@ -24,16 +24,21 @@ from gateway.store.sqlite_file import SqliteFile, loss_of
 R = TypeVar("R")
 
 MAX_BATCH: Final = 128
+_READS: Final = frozenset({"get", "keys", "changes", "read_log", "room"})
+"""Operations that write nothing: alone in a batch they wait for no other process that writes."""
 _JOIN_S: Final = 5.0
 
 
 class _Job:
     """One operation and its waiter; `work` None ends the thread."""
 
-    __slots__ = ("future", "loop", "result", "work")
+    __slots__ = ("future", "is_read", "loop", "result", "work")
 
-    def __init__(self, work: Callable[[SqliteFile], Any] | None, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, work: Callable[[SqliteFile], Any] | None, loop: asyncio.AbstractEventLoop, *, is_read: bool = False
+    ) -> None:
         self.work = work
+        self.is_read = is_read
         self.loop = loop
         self.future: asyncio.Future[Any] = loop.create_future()
         self.result: Any = None
@@ -58,7 +63,8 @@ class EmbeddedStore(ForwardingStore):
         self._is_closed = False
 
     async def _forward(self, operation: str, *arguments: Any, **options: Any) -> Any:
-        return await self._do(lambda file: getattr(file, operation)(*arguments, **options))
+        work = partial(_operate, operation, arguments, options)
+        return await self._do(work, is_read=operation in _READS)
 
     async def aclose(self) -> None:
         """Finish what is queued and close the file."""
@@ -68,13 +74,13 @@ class EmbeddedStore(ForwardingStore):
             self._jobs.put(_Job(None, asyncio.get_running_loop()))
             await asyncio.to_thread(thread.join, _JOIN_S)
 
-    async def _do(self, work: Callable[[SqliteFile], R]) -> R:
+    async def _do(self, work: Callable[[SqliteFile], R], *, is_read: bool = False) -> R:
         if self._is_closed:
             raise StoreUnavailable(StoreLoss.DOWN, f"{self._path}: closed", was_sent=False)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="penstock-store", daemon=True)
             self._thread.start()
-        job = _Job(work, asyncio.get_running_loop())
+        job = _Job(work, asyncio.get_running_loop(), is_read=is_read)
         self._jobs.put(job)
         result: R = await job.future
         return result
@@ -119,7 +125,7 @@ class EmbeddedStore(ForwardingStore):
     def _transact(self, jobs: list[_Job]) -> None:
         if self._file is None:
             self._file = SqliteFile(self._path, self._wall)
-        self._file.begin()
+        self._file.begin(is_read=all(job.is_read for job in jobs))
         for job in jobs:
             assert job.work is not None
             job.result = job.work(self._file)
@@ -146,6 +152,10 @@ class EmbeddedStore(ForwardingStore):
             for suffix in ("-wal", "-shm"):
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
             self._on_damage(f"{reason}; the file is now {aside}, and the store begins anew")
+
+
+def _operate(operation: str, arguments: tuple[Any, ...], options: dict[str, Any], file: SqliteFile) -> Any:
+    return getattr(file, operation)(*arguments, **options)
 
 
 def _answer(jobs: list[_Job], error: BaseException | None) -> None:

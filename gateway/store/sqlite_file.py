@@ -116,9 +116,9 @@ class SqliteFile:
         """Close the file, which is whole on disk afterwards."""
         self._db.close()
 
-    def begin(self) -> None:
-        """Start a transaction that may write."""
-        self._db.execute("BEGIN IMMEDIATE")
+    def begin(self, *, is_read: bool = False) -> None:
+        """Start a transaction, which may write unless it is for reads alone."""
+        self._db.execute("BEGIN" if is_read else "BEGIN IMMEDIATE")
 
     def commit(self) -> None:
         """Commit everything since `begin`."""

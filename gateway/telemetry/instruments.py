@@ -129,10 +129,14 @@ class Instruments(Collector):
         """Run `hook` at the start of every read-out."""
         self._before_scrape.append(hook)
 
-    def render(self) -> bytes:
-        """Return all metrics in Prometheus' text format (version 0.0.4)."""
+    def refresh(self) -> None:
+        """Set gauges from live state."""
         for hook in self._before_scrape:
             hook()
+
+    def render(self) -> bytes:
+        """Return all metrics in Prometheus' text format (version 0.0.4)."""
+        self.refresh()
         return generate_latest(self._registry)
 
     def collect(self) -> Iterable[Metric]:

@@ -71,7 +71,7 @@ class Connector:
             await asyncio.get_running_loop().create_unix_connection(lambda: protocol, sock=own)
             return
         if self._target.socket_path is not None:
-            raw = await _connect_unix(self._target.socket_path)
+            raw = await connect_unix(self._target.socket_path)
             await asyncio.get_running_loop().create_unix_connection(lambda: protocol, sock=raw)
             return
         addresses = await self._resolver.resolve(self._target.host if self._proxy is None else self._proxy.host)
@@ -137,7 +137,7 @@ async def _open_tunnel(raw: socket.socket, proxy: Proxy, target: Target) -> None
         raise ConnectError(f"{target}: the proxy {proxy} sent more than an answer to CONNECT")
 
 
-async def _connect_unix(path: str) -> socket.socket:
+async def connect_unix(path: str) -> socket.socket:
     """Return a connected Unix socket.
 
     Linux returns EAGAIN at once while the listener's queue is full. asyncio takes that for a connection under way and

@@ -39,13 +39,15 @@ class Script:
     chunk_chars: int = 8
 
 
-async def start_upstream(bench: Workbench, script: Script, cores: set[int] | None = None) -> Server:
+async def start_upstream(
+    bench: Workbench, script: Script, cores: set[int] | None = None, name: str = "upstream"
+) -> Server:
     """The scripted upstream, on a Unix socket (for the gateway) and a TCP port (for the client)."""
-    path = str(bench.folder / "upstream.sock")
+    path = str(bench.folder / f"{name}.sock")
     arguments = ["--listen", path]
     for name in ("first_byte_ms", "num_chunks", "chunks_per_s", "chunk_chars"):
         arguments += [f"--{name.replace('_', '-')}", str(getattr(script, name))]
-    return await _started(bench, "upstream", "loadtests.engines.scripted_upstream", arguments, path, cores)
+    return await _started(bench, name, "loadtests.engines.scripted_upstream", arguments, path, cores)
 
 
 async def _started(
@@ -108,6 +110,7 @@ async def start_gateway_with(
     path = folder / "policy.yaml"
     path.write_text(json.dumps(policy))  # JSON is YAML, and needs no writer of our own
     file = folder / "penstock.toml"
+    settings = {"process.workers": 1, **settings}
     further = "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
     file.write_text(
         f'policy.document = "{path}"\nprocess.runtime_dir = "{folder}"\ntelemetry.log.level = "warning"\n'

@@ -77,7 +77,8 @@ async def gateway_process(
     before the flags. `policy` replaces the usual one, which `policy_text` is the pattern of; `more_policy` follows."""
     path = folder / f"{name}.yaml"
     path.write_text((policy_text.format(engine=engine) if policy is None else policy) + more_policy)
-    variables = {variable_of(key): str(value) for key, value in (settings or {}).items()}
+    settings = {"process.workers": 1, **(settings or {})}
+    variables = {variable_of(key): str(value) for key, value in settings.items()}
     log = folder / f"{name}.log"
     flags = ("--policy", str(path), "--public-listen", listen, "--admin-listen", f"unix:{folder}/{name}.sock")
     with log.open("wb") as sink:

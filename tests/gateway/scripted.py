@@ -131,6 +131,9 @@ class ScriptedUpstream:
         self.gone = asyncio.Event()
         self.got_request = asyncio.Event()
         self.num_open = 0
+        self.num_now = 0
+        """Requests whose script runs."""
+        self.most_at_once = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -191,12 +194,15 @@ class ScriptedUpstream:
         self.got_request.set()
         script = self.scripts.pop(0) if self.scripts else self.otherwise
         watcher = asyncio.ensure_future(self._watch(reader, wire))
+        self.num_now += 1
+        self.most_at_once = max(self.most_at_once, self.num_now)
         try:
             await script(wire)
         except ConnectionError:  # the script's write met the closed connection before the watcher's read did
             self._note_gone(wire)
             raise
         finally:
+            self.num_now -= 1
             watcher.cancel()
             await asyncio.wait({watcher})
 

@@ -115,12 +115,53 @@ def added(states: Sequence[LiveState]) -> LiveState:
     )
 
 
+def of_machine(own: LiveState, workers: Sequence[LiveState]) -> LiveState:
+    """Return the live state of a machine, whose workers forecast and whose control process sees all permits.
+
+    Permits, queues and their limits in `own` are those of all processes; the worst forecast of the workers is taken.
+    """
+    if not workers:
+        return own
+    lanes = {same[0].id: same for same in _grouped(lane for state in workers for lane in state.lanes)}
+    deployments = {same[0].id: same for same in _grouped(one for state in workers for one in state.deployments)}
+    return msgspec.structs.replace(
+        own,
+        lanes=tuple(_lane_of_machine(lane, lanes.get(lane.id, ())) for lane in own.lanes),
+        deployments=tuple(_deployment_of_machine(one, deployments.get(one.id, ())) for one in own.deployments),
+    )
+
+
+def _lane_of_machine(own: LaneState, workers: Sequence[LaneState]) -> LaneState:
+    rates = [state.drained_per_s for state in workers if state.drained_per_s is not None]
+    return msgspec.structs.replace(
+        own,
+        predicted_wait_s=max((state.predicted_wait_s for state in workers), default=own.predicted_wait_s),
+        drained_per_s=sum(rates) if rates else None,
+    )
+
+
+def _deployment_of_machine(own: DeploymentState, workers: Sequence[DeploymentState]) -> DeploymentState:
+    if not workers:
+        return own
+    slowest = max(workers, key=lambda state: sum(state.forecast_ttft_ms.values()))
+    return msgspec.structs.replace(
+        own,
+        is_warming=own.is_warming or any(state.is_warming for state in workers),
+        is_ejected=all(state.is_ejected for state in workers),
+        forecast_ttft_ms=slowest.forecast_ttft_ms,
+        forecast_tpot_ms=slowest.forecast_tpot_ms,
+        cache_trust=slowest.cache_trust,
+        forecast_error_p50=_worst(state.forecast_error_p50 for state in workers),
+        forecast_error_p90=_worst(state.forecast_error_p90 for state in workers),
+    )
+
+
 def _lane(lane: LiveLane, now: float) -> LaneState:
     rules = lane.rules
     return LaneState(
         id=lane.id,
         weight=rules.weight,
-        waiting=lane.num_waiting,
+        waiting=lane.total_waiting,
         max_queue=lane.max_queue,
         predicted_wait_s=lane.predicted_wait_s(now) if lane.num_waiting else 0.0,
         drained_per_s=lane.drained.per_s(now),

@@ -256,7 +256,7 @@ class ExactCache:
         if self._wrong.covers(entry.exact, entry.answer, now):
             return
         resting = msgspec.structs.replace(entry, vector=b"", encoder="") if entry.vector else entry
-        if self.tier.put(resting, now) and entry.vector:
+        if self.tier.take(resting, now) and entry.vector:
             self._on_taken(entry)
 
     def take_purge(self, selection: Selection) -> None:

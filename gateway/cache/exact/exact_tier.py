@@ -149,6 +149,16 @@ class ExactTier:
         self._make_room()
         return entry.exact in self._held
 
+    def take(self, entry: CacheEntry, now: float) -> bool:
+        """Store an entry of another process; as `put`."""
+        return self.put(entry, now)
+
+    def note_hit(self, exact: bytes) -> None:
+        """Count a hit that another process served."""
+        held = self._held.get(exact)
+        if held is not None:
+            self._eviction.hit(held)
+
     def quarantine(self, entry_id: str) -> CacheEntry | None:
         """Stop serving an entry without forgetting it; return None for an unknown id."""
         exact = self._by_id.get(entry_id)

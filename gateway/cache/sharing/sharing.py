@@ -77,6 +77,11 @@ class CacheSharing:
         self._purges: deque[Selection] = deque(maxlen=_MAX_PURGES)
         self._unswept: deque[Selection] = deque()
         self._may_sweep = asyncio.Event()
+        self.keeps_stale = False
+        """True if the store keeps entries for as long as an expired one may be served."""
+        self.takes_entries: Callable[[], bool] = lambda: True
+        """Whether entries of others are taken now, beside notices."""
+        self._has_taken_entries = False
 
     @property
     def is_caught_up(self) -> bool:
@@ -87,7 +92,7 @@ class CacheSharing:
 
     def stored(self, entry: CacheEntry, fresh_until: float) -> None:
         """Share a new entry."""
-        self._queue.put_entry(entry, fresh_until)
+        self._queue.put_entry(entry, entry.expires_at if self.keeps_stale else fresh_until)
 
     def evicted(self, exact: bytes) -> None:
         """Share that an entry was evicted here."""
@@ -139,7 +144,7 @@ class CacheSharing:
 
     async def catch_up(self) -> None:
         """Take what others wrote since the last time; the first time, everything. Raises StoreUnavailable."""
-        if self._cursor is None:
+        if self._cursor is None or (self.takes_entries() and not self._has_taken_entries):
             begins_at = (await self._store.changes(SPACE)).cursor
             await self._read_everything()
             self._cursor = begins_at
@@ -197,6 +202,9 @@ class CacheSharing:
         for prefix in (notices.PURGE, notices.QUARANTINE, notices.DOUBT):
             async for page in self._pages(prefix):
                 await self._take_keys(page)
+        self._has_taken_entries = self.takes_entries()
+        if not self._has_taken_entries:
+            return
         async for page in self._pages(notices.ENTRY):
             unknown = [key for key in page if notices.exact_of(key) not in self._local.tier]
             if not self._local.tier.is_full:
@@ -225,6 +233,8 @@ class CacheSharing:
         return self._queue.wrote(change.key, change.version)
 
     async def _take_keys(self, keys: Sequence[str]) -> None:
+        if not self._has_taken_entries:
+            keys = [key for key in keys if not key.startswith(notices.ENTRY)]
         async for key, stored in self._read(keys):
             if stored is not None:
                 await self._take(key, stored)

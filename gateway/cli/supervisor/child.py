@@ -43,6 +43,8 @@ class ChildSpec:
     env: Mapping[str, str] | None = None
     descriptors: tuple[int, ...] = ()
     """Open files, such as listening sockets, that every life of the child inherits under the same numbers."""
+    is_piped: bool = True
+    """True if its lines go to the supervisor, which names them; else they go where the supervisor's own go."""
 
 
 class BackOff:
@@ -67,8 +69,16 @@ class Child:
     """Runs a spec from `run` until `stop`. SIGTERM goes to the child, which stops its own; SIGKILL to its group."""
 
     def __init__(
-        self, spec: ChildSpec, *, report: Report, backoff: BackOff, clock: Callable[[], float] = time.monotonic
+        self,
+        spec: ChildSpec,
+        *,
+        report: Report,
+        backoff: BackOff,
+        clock: Callable[[], float] = time.monotonic,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
+        """Prepare a child; `on_end` is called at the end of each of its lives, before the next one."""
+        self._on_end = on_end
         self.spec = spec
         self.num_starts = 0
         self.was_healthy = False
@@ -86,6 +96,7 @@ class Child:
             while not self._stopping.is_set():
                 started_at = self._clock()
                 code = await self._live()
+                self._on_end()
                 if self._stopping.is_set():
                     return
                 if code == EXIT_SETTINGS and not self.was_healthy:
@@ -124,8 +135,8 @@ class Child:
         process = self._process = await asyncio.create_subprocess_exec(
             *self.spec.argv,
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
+            stdout=asyncio.subprocess.PIPE if self.spec.is_piped else None,
+            stderr=asyncio.subprocess.STDOUT if self.spec.is_piped else None,
             env={**os.environ, **(self.spec.env or {})},
             pass_fds=self.spec.descriptors,
             process_group=0,
@@ -146,7 +157,8 @@ class Child:
         return code
 
     async def _pump(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None, "the child is started with a pipe"
+        if process.stdout is None:  # it writes where this process does
+            return
         rest = b""
         while chunk := await process.stdout.read(MAX_LINE_BYTES):
             *lines, rest = (rest + chunk).split(b"\n")

@@ -26,6 +26,7 @@ SIZES: Final[tuple[Size, ...]] = ("small", "large")
 ENGINE_STOP_TIMEOUT_S = 10.0
 """Time for an engine to stop: the gateway has drained by then, so an engine has nothing left to finish."""
 GATEWAY_STOP_MARGIN_S = 5.0
+"""Time beyond its drain for a gateway to stop; one with workers stops its processes one after the other."""
 _ENGINE_PACKAGES = ("llguidance", "numba", "torch")
 ENGINE_REMEDY = "pip install 'penstock[engine]'"
 _PREDICTION_HEADS = "prediction_heads.safetensors"
@@ -98,7 +99,7 @@ def plan_launch(
     _require_models(wanted, models)
     threads = threads_of([*wanted], num_cores)
     engines = tuple(_engine(role, config, models[role], threads[role], ids, python) for role, ids in wanted.items())
-    public, admin = _hold(config)
+    public, admin = hold_listeners(config)
     settings = replace(
         config,
         public=replace(config.public, listen=public.inherited),
@@ -107,7 +108,8 @@ def plan_launch(
     gateway = ChildSpec(
         name="gateway",
         argv=(*module_argv(python, "gateway"), "gateway"),
-        stop_timeout_s=config.process.drain_timeout_s + GATEWAY_STOP_MARGIN_S,
+        stop_timeout_s=config.process.drain_timeout_s
+        + GATEWAY_STOP_MARGIN_S * (2 if config.process.workers != 1 else 1),
         env={**python_env(), **variables_of(settings)},
         descriptors=(*public.descriptors, *admin.descriptors),
     )
@@ -175,20 +177,6 @@ def bundled_model_dir(size: Size) -> Path:
     raise LaunchError(f"the bundled {size} model is missing from this installation; install penstock again")
 
 
-def _hold(config: GatewayConfig) -> tuple[HeldAddress, HeldAddress]:
-    try:
-        public = hold_address(config.public.listen, "--port", is_shared=config.public.shared)
-        public = replace(public, tls_cert=config.public.tls_cert)
-        try:
-            admin = hold_address(config.admin.listen, "--admin-port")
-            return public, replace(admin, tls_cert=config.admin.tls_cert)
-        except AddressError:
-            public.close()
-            raise
-    except AddressError as error:
-        raise LaunchError(str(error)) from error
-
-
 def _served_by(policy: Policy, path: Path) -> tuple[str, ...]:
     ids = []
     for deployment in policy.deployments:
@@ -236,6 +224,21 @@ def _source_of(role: Role, model: ServedModel) -> str:
     if role == "model" or model.source != bundled_name(role):
         return model.source
     return str(bundled_model_dir(role))
+
+
+def hold_listeners(config: GatewayConfig) -> tuple[HeldAddress, HeldAddress]:
+    """Listen on the public and the admin address. Raises LaunchError when one is taken."""
+    try:
+        public = hold_address(config.public.listen, "--port", is_shared=config.public.shared)
+        public = replace(public, tls_cert=config.public.tls_cert)
+        try:
+            admin = hold_address(config.admin.listen, "--admin-port")
+            return public, replace(admin, tls_cert=config.admin.tls_cert)
+        except AddressError:
+            public.close()
+            raise
+    except AddressError as error:
+        raise LaunchError(str(error)) from error
 
 
 def module_argv(python: str, name: str) -> tuple[str, ...]:

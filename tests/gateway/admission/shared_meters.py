@@ -53,6 +53,7 @@ class SharedMeters:
                 self._last[space, holder] = number, done
         if self.loss is not None:
             raise self.loss
+        assert done is not None
         return done
 
     def used(self, meter: str, tenant: str = "support") -> int:

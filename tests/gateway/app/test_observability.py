@@ -7,15 +7,17 @@ import json
 import random
 from typing import Any
 
-from gateway.app.observability import Observability
+from gateway.app.observability import Observability, read_live_gauges
 from gateway.app.runtime import Runtime
 from gateway.config.sources import config_of
+from gateway.limits.permit import AdmissionRequest
 from gateway.store.shared_clock import SharedClock
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.records.record import RequestRecord
 from gateway.timeline import Outcome, RequestIds
 from gateway.util.workers import Workers
+from tests.gateway.routing.fleet import fleet_policy, snapshot_of
 
 
 class World:
@@ -79,3 +81,29 @@ def test_what_fails_in_the_background_is_logged_by_its_name() -> None:
     (line,) = world.lines()
     assert (line["event"], line["task"], line["level"]) == ("background_task_failed", "store_response", "error")
     assert "disk full" in line["error"]
+
+
+def test_permits_and_readiness_are_those_of_the_moment() -> None:
+    metrics, made = GatewayMetrics(), snapshot_of(fleet_policy(2, max_in_flight=5), lambda: 0.0)
+    permit = made.deployments["d0"].limiter.try_acquire(AdmissionRequest(made.lanes["interactive"]))
+    assert permit is not None
+    made.deployments["d1"].is_ready = False
+    read_live_gauges(metrics, made.deployments.values(), made.lanes.values())
+    assert [metrics.in_flight.labels(name).value for name in ("d0", "d1")] == [1, 0]
+    assert [metrics.deployment_ready.labels(name).value for name in ("d0", "d1")] == [1, 0]
+    assert metrics.concurrency_limit.labels("d0").value == 5
+    permit.release()
+
+
+def test_what_left_the_policy_has_no_gauge_any_more() -> None:
+    metrics = GatewayMetrics()
+    before, after = (snapshot_of(fleet_policy(num), lambda: 0.0) for num in (3, 1))
+    for made in (before, after):
+        read_live_gauges(metrics, made.deployments.values(), made.lanes.values())
+    assert [values for values, _ in metrics.in_flight.children()] == [("d0",)]
+
+
+def test_an_error_of_forecasts_that_is_not_known_yet_is_no_zero() -> None:
+    metrics, made = GatewayMetrics(), snapshot_of(fleet_policy(1), lambda: 0.0)
+    read_live_gauges(metrics, made.deployments.values(), made.lanes.values())
+    assert list(metrics.forecast_error.children()) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.admin.views.live_state import DeploymentState, EngineReport, LiveState, added
+from gateway.admin.views.live_state import DeploymentState, EngineReport, LiveState, added, of_machine
 from gateway.admin.views.overview import deployment_state
 from tests.gateway.admin.views.test_overview import lane
 
@@ -73,3 +73,25 @@ def test_permits_and_queues_of_processes_add_up_and_their_engine_is_one() -> Non
     assert both.deployments[0].forecast_error_p50 == 0.4
     assert both.deployments[0].report == reported
     assert [each.id for each in both.deployments] == ["small", "new"]
+
+
+def test_a_machines_permits_are_the_control_processs_and_its_forecasts_the_slowest_workers() -> None:
+    own = LiveState(
+        lanes=(lane(waiting=5, drained_per_s=None),),
+        deployments=(deployment(in_flight=7, limit=8, waiting=5),),
+        cache_entries=3,
+    )
+    quick = deployment(in_flight=7, forecast_ttft_ms={"0-256": 10.0}, forecast_error_p50=0.1, is_ejected=True)
+    slow = deployment(in_flight=7, forecast_ttft_ms={"0-256": 90.0}, forecast_error_p50=0.4, is_ejected=False)
+    workers = [
+        LiveState(lanes=(lane(waiting=5, drained_per_s=2.0, predicted_wait_s=0.5),), deployments=(quick,)),
+        LiveState(lanes=(lane(waiting=5, drained_per_s=3.0, predicted_wait_s=1.5),), deployments=(slow,)),
+    ]
+
+    found = of_machine(own, workers)
+    assert (found.lanes[0].waiting, found.lanes[0].drained_per_s, found.lanes[0].predicted_wait_s) == (5, 5.0, 1.5)
+    one = found.deployments[0]
+    assert (one.in_flight, one.limit, one.waiting) == (7, 8, 5)
+    assert (one.forecast_ttft_ms, one.forecast_error_p50, one.is_ejected) == ({"0-256": 90.0}, 0.4, False)
+    assert found.cache_entries == 3
+    assert of_machine(own, []) is own

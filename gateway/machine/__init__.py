@@ -1,0 +1,1 @@
+"""What the processes of one gateway on one machine have in common: counts, connections, metrics, answers, encoder."""

@@ -1,0 +1,1 @@
+"""How a gateway with workers grows with its cores."""

@@ -1,0 +1,46 @@
+"""MachineProcess: what a process is started with, and its part of the machine's bounds."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gateway.limits.limit import StaticLimit
+from gateway.machine.process import CONTROL, MachineProcess, MachineProcessSpec, num_columns_of, process_name_of
+from gateway.machine.shared_counts import create_table
+
+
+def process(column: int, num_workers: int, folder: Path) -> MachineProcess:
+    table = create_table(num_columns_of(num_workers))
+    reading, writing = os.pipe()
+    spec = MachineProcessSpec(
+        column=column,
+        num_workers=num_workers,
+        table=table,
+        own_pipe=reading,
+        pipes=(writing,),
+        channel=socket.socket(socket.AF_UNIX).detach(),
+    )
+    return MachineProcess(msgspec.json.decode(msgspec.json.encode(spec), type=MachineProcessSpec), folder)
+
+
+@pytest.mark.parametrize(("value", "num_workers", "part"), [(10_000, 4, 2500), (10, 4, 3), (1, 8, 1), (0, 2, 1)])
+def test_a_worker_has_an_even_part_of_a_bound(value: int, num_workers: int, part: int, tmp_path: Path) -> None:
+    found = process(1, num_workers, tmp_path)
+    assert found.part_of(value) == part
+    found.handed.close()
+
+
+def test_processes_know_each_other_by_their_sockets(tmp_path: Path) -> None:
+    control, worker = process(CONTROL, 2, tmp_path), process(2, 2, tmp_path)
+    assert (control.is_control, worker.is_control) == (True, False)
+    assert (control.spec.name, worker.spec.name) == ("control", "worker-2")
+    assert [process_name_of(column) for column in control.worker_columns] == ["worker-1", "worker-2"]
+    assert worker.socket_of(CONTROL) == control.own_socket == tmp_path / "w0.sock"
+    assert control.make_limiter("a", StaticLimit(3), lambda: 0.0).limit == 3
+    for each in (control, worker):
+        each.handed.close()
