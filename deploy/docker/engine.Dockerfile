@@ -17,10 +17,11 @@ COPY README.md LICENSE ./
 COPY gateway gateway
 COPY routing_policies routing_policies
 COPY engine engine
+# -P: the installed package, not the source beside it, which the image does not keep.
 RUN /opt/penstock/bin/pip install ".${EXTRAS}" \
- && ln -s "$(/opt/penstock/bin/python -c 'import engine.bundled as b; print(*b.__path__)')/models" /opt/penstock/models
+ && ln -s "$(/opt/penstock/bin/python -P -c 'import engine.bundled as b; print(*b.__path__)')/models" /opt/penstock/models
 # A real model beside the bundled toys: --model smollm2-135m-instruct.
-RUN XDG_CACHE_HOME=/tmp/prepared /opt/penstock/bin/python -m engine models pull smollm2-135m-instruct
+RUN XDG_CACHE_HOME=/tmp/prepared /opt/penstock/bin/python -P -m engine models pull smollm2-135m-instruct
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="penstock-engine" org.opencontainers.image.version="0.1.0"
