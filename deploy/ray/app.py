@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 import ray
 from ray import serve
-from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
+from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouterConfig
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -21,6 +21,7 @@ from deploy.ray.settings import RayAppSettings, ScalingSettings
 logger = logging.getLogger(__name__)
 
 POLICY: Final = "deploy.ray.scaling:QueueWaitPolicy"
+ROUTER: Final = "deploy.ray.routing:FewestRequestsRouter"
 REPORT_S: Final = 1.0
 """Interval of the replicas' reports."""
 
@@ -160,6 +161,7 @@ def app(args: dict[str, Any]) -> serve.Application:
         name="Engine",
         max_ongoing_requests=settings.max_ongoing_requests,
         autoscaling_config=_autoscaling(settings.scaling),
+        request_router_config=RequestRouterConfig(request_router_class=ROUTER),
         ray_actor_options={"num_cpus": settings.num_cpus, "num_gpus": _num_gpus(settings)},
         placement_group_bundles=[{"CPU": settings.num_cpus, **_gpus(settings)}],
         placement_group_strategy="STRICT_PACK",

@@ -149,20 +149,28 @@ async def engine_load(world: World) -> int:
     return int((await handle.record_autoscaling_stats.remote())["num_seqs"])
 
 
+async def until_sequences(world: World, num: int, limit_s: float) -> None:
+    """Wait until the engines have so many sequences; their reports are up to a fraction of a second old."""
+    async with asyncio.timeout(limit_s):
+        while await engine_load(world) != num:
+            await asyncio.sleep(0.05)
+
+
 async def test_a_stream_comes_in_parts_and_a_client_that_leaves_ends_its_sequence(world: World) -> None:
     world.deploy(scaling={"max_replicas": 1})
     async with opened(world) as client:
         seen = await stream(client, 20)
         assert (seen.status, seen.is_done, seen.error) == (200, True, "")
         assert seen.num_events > 10
+        began_at = time.monotonic()
+        assert (await stream(client, 3000)).is_done
+        whole_s = time.monotonic() - began_at
         async with client.stream("POST", "/v1/chat/completions", json=body(3000)) as response:
-            async for line in response.aiter_lines():
-                if line.startswith("data: "):
-                    break
-            assert await engine_load(world) == 1
-        async with asyncio.timeout(10.0):
-            while await engine_load(world):
-                await asyncio.sleep(0.05)
+            lines = response.aiter_lines()  # held, because an iterator that is dropped closes the response
+            while not (await anext(lines)).startswith("data: "):
+                pass
+            await until_sequences(world, 1, whole_s / 4)
+        await until_sequences(world, 0, whole_s / 4)
 
 
 async def test_models_are_loaded_on_demand_and_one_makes_room_for_another(world: World) -> None:
@@ -179,21 +187,24 @@ async def test_replicas_follow_the_engines_queue_wait(world: World) -> None:
     scaling = {"max_replicas": 3, "target_wait_s": 0.2, "upscale_delay_s": 1, "downscale_delay_s": 3, "look_back_s": 3}
     world.deploy(scaling=scaling)
     async with opened(world) as client, AsyncExitStack() as exits:
-        is_over = asyncio.Event()
+        is_calm, is_over = asyncio.Event(), asyncio.Event()
 
-        async def one_client() -> list[Seen]:
+        async def one_client(end: asyncio.Event) -> list[Seen]:
             found = []
-            while not is_over.is_set():
+            while not end.is_set():
                 found.append(await stream(client, 300))
             return found
 
-        tasks = [asyncio.create_task(one_client()) for _ in range(24)]
+        tasks = [asyncio.create_task(one_client(end)) for end in (is_over, *[is_calm] * 23)]
+        exits.callback(is_calm.set)
         exits.callback(is_over.set)
         await until(lambda: world.num_replicas() == 3, 120.0)
+        is_calm.set()  # one client stays while replicas go
+        await until(lambda: world.num_replicas() == 1, 90.0)
         is_over.set()
         seen = [one for found in await asyncio.gather(*tasks) for one in found]
-        assert {(one.status, one.is_done) for one in seen} == {(200, True)}
-        await until(lambda: world.num_replicas() == 1, 90.0)
+        assert {(one.status, one.is_done, one.error) for one in seen} == {(200, True, "")}
+        assert len({one.place for one in seen}) == 3, "each replica served"
 
 
 async def test_a_node_that_dies_costs_its_own_streams_only(world: World) -> None:
@@ -213,3 +224,6 @@ async def test_a_node_that_dies_costs_its_own_streams_only(world: World) -> None
             else:
                 assert (one.is_done, one.error) == (True, "")
         assert (await stream(client, 10)).is_done
+        await until(lambda: world.num_replicas() == 2, 60.0)
+        world.cluster.add_node(num_cpus=2, object_store_memory=MEMORY_BYTES)
+        await until(lambda: world.num_replicas() == 3, 120.0)

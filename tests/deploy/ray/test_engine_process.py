@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,21 +43,40 @@ async def test_an_engine_that_cannot_start_is_an_error() -> None:
         await engine.start(60.0)
 
 
-def test_an_engine_ends_when_its_owner_is_killed() -> None:
+def test_an_engine_and_its_core_end_when_their_owner_is_killed(tmp_path: Path) -> None:
+    address = tmp_path / "engine.sock"
     script = "import os, subprocess, sys, time\n" + (
-        "child = subprocess.Popen([sys.executable, '-m', 'deploy.ray.engine_child', str(os.getpid()), '--model="
-        "penstock-small', '--listen=127.0.0.1:0', '--num-threads=1', '--no-compiled-steps'])\n"
+        "child = subprocess.Popen([sys.executable, '-m', 'deploy.ray.engine_child', str(os.getpid()), *sys.argv[1:]])\n"
         "print(child.pid, flush=True)\ntime.sleep(60)\n"
     )
-    owner = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    assert owner.stdout is not None
-    child = int(owner.stdout.readline())
-    owner.kill()
-    owner.wait()
-    ends_at = time.monotonic() + 20.0
-    while is_alive(child):
-        assert time.monotonic() < ends_at, "the engine outlives its owner"
+    flags = (*FLAGS, f"--listen=unix:{address}")
+    with subprocess.Popen([sys.executable, "-c", script, *flags], stdout=subprocess.PIPE, text=True, cwd=ROOT) as owner:
+        assert owner.stdout is not None
+        engine = int(owner.stdout.readline())
+        wait_until(lambda: is_listening(address), 60.0)
+        processes = [engine, *children(engine)]
+        assert len(processes) > 1, "the core is a process of its own"
+        owner.kill()
+    wait_until(lambda: not any(map(is_alive, processes)), 20.0)
+
+
+def wait_until(is_so: Callable[[], bool], limit_s: float) -> None:
+    """Wait for a condition of other processes."""
+    ends_at = time.monotonic() + limit_s
+    while not is_so():
+        assert time.monotonic() < ends_at, "the condition does not come true"
         time.sleep(0.05)
+
+
+def is_listening(address: Path) -> bool:
+    """Whether an engine accepts connections on a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(address)) == 0
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process started."""
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def is_alive(pid: int) -> bool:
