@@ -117,7 +117,7 @@ def multiplexed_replica(max_models: int) -> type[EngineReplica]:
             await self.load_model(model)
             return await self.open_engine(model)
 
-        @serve.multiplexed(max_num_models_per_replica=max_models)
+        @serve.multiplexed(max_num_models_per_replica=max_models)  # type: ignore[untyped-decorator]  # no types without Ray
         async def load_model(self, model_id: str) -> _Loaded:
             """Load a model; Serve calls it once while the model stays."""
             await self.open_engine(model_id)

@@ -53,7 +53,7 @@ class World:
     def num_replicas(self) -> int:
         """Running replicas."""
         found = serve.status().applications["engine"].deployments["Engine"].replica_states
-        return found.get("RUNNING", 0)
+        return int(found.get("RUNNING", 0))
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +208,8 @@ async def test_replicas_follow_the_engines_queue_wait(world: World) -> None:
 
 
 async def test_a_node_that_dies_costs_its_own_streams_only(world: World) -> None:
-    world.deploy(scaling={"min_replicas": 3, "max_replicas": 3})
+    roomy = [*FLAGS, "--max-num-seqs=6", "--kv-memory-bytes=134217728"]  # no stream waits for another
+    world.deploy(scaling={"min_replicas": 3, "max_replicas": 3}, engine_flags=roomy)
     await until(lambda: world.num_replicas() == 3, 120.0)
     async with opened(world) as client:
         seen = [Seen() for _ in range(6)]
@@ -216,6 +217,7 @@ async def test_a_node_that_dies_costs_its_own_streams_only(world: World) -> None
         await asyncio.wait_for(asyncio.gather(*(one.first.wait() for one in seen)), 60.0)
         lost_node = world.second.node_id
         assert {one.node == lost_node for one in seen} == {True, False}, "both nodes serve"
+        assert not any(one.is_done for one in seen)
         await asyncio.to_thread(world.cluster.remove_node, world.second, False)
         await asyncio.wait_for(asyncio.gather(*tasks), 90.0)
         for one in seen:
