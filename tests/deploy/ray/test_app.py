@@ -13,7 +13,8 @@ pytest.importorskip("ray", reason="needs the extra: pip install 'penstock[ray]'"
 from ray.serve.schema import ServeDeploySchema
 
 from deploy.ray import app as application
-from deploy.ray.app import POLICY, EngineReplica, SingleModelReplica, app
+from deploy.ray.app import POLICY, ROUTER, EngineReplica, SingleModelReplica, app
+from deploy.ray.routing import FewestRequestsRouter
 from deploy.ray.scaling import QueueWaitPolicy
 from deploy.ray.settings import RayAppError
 
@@ -40,6 +41,12 @@ def test_replicas_scale_by_the_queue_wait() -> None:
     policy = scaling.policy
     assert (policy.policy_function, policy.policy_kwargs) == (POLICY, {"target_wait_s": 1.5})
     assert isinstance(policy.get_policy(), QueueWaitPolicy | type)
+
+
+def test_proxies_choose_by_a_router_of_our_own() -> None:
+    config = built(model="m")._deployment_config.request_router_config
+    assert config.request_router_class == ROUTER
+    assert config.get_request_router_class() is FewestRequestsRouter
 
 
 def test_one_model_is_loaded_first_and_several_on_demand() -> None:
