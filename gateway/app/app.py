@@ -20,9 +20,9 @@ from gateway.admin.api.request import endpoints_of
 from gateway.admin.assets import STATIC_PATH
 from gateway.admin.context import AdminContext, AdminSources, Replica
 from gateway.admin.handlers.cache import CacheHandlers
-from gateway.admin.handlers.cascades import CascadeHandlers
 from gateway.admin.handlers.diagnosis import DiagnosisHandlers
-from gateway.admin.handlers.labels import LabelHandlers
+from gateway.admin.handlers.quality.cascades import CascadeHandlers
+from gateway.admin.handlers.quality.labels import LabelHandlers
 from gateway.admin.routes import Operations, OwnPagesOnly, admin_application
 from gateway.admin.views.engine_facts import EngineFacts
 from gateway.admission.guard import OverloadGuard

@@ -53,7 +53,7 @@ class DnsClient:
                 name, kind, raise_on_no_answer=False, lifetime=LOOKUP_TIMEOUT_S, search=True
             )
         except dns.resolver.NXDOMAIN as error:
-            responses = error.responses().values()
+            responses = error.responses().values()  # type: ignore[no-untyped-call]
             ttl_s = min((one.resolve_chaining().minimum_ttl for one in responses), default=LEAST_TTL_S)
             return DnsRecords((), ttl_s)
         except (dns.exception.DNSException, OSError) as error:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import sha256
@@ -21,6 +22,7 @@ from tests.faults.up import up_process
 from tests.gateway.scripted import ScriptedUpstream
 from tests.gateway.stack import Reply, chat, encode
 
+PATIENCE_S = 20.0
 NUM_WORKERS = 2
 NUM_CLIENTS = 8
 LIMITED = """
@@ -204,6 +206,14 @@ async def send_to_both(workers: WorkersProcess, text: str, num: int = 12) -> lis
     return [await call(workers.port, messages=messages, temperature=0) for _ in range(num)]
 
 
+async def shared_response(workers: WorkersProcess) -> None:
+    """Wait until the file that workers share holds a response, which is written after the answer."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not await workers.metric("penstock_cache_entries"):
+        assert time.monotonic() < deadline, "no response was stored"
+        await asyncio.sleep(0.05)
+
+
 async def test_workers_share_cached_responses_and_a_purge(tmp_path: Path) -> None:
     """One answer of the engine serves all workers, also after a restart of one; a purge reaches all of them."""
     async with (
@@ -211,7 +221,7 @@ async def test_workers_share_cached_responses_and_a_purge(tmp_path: Path) -> Non
         served(tmp_path, engine, policy_text=CACHED) as workers,
     ):
         await send_to_both(workers, "first", 1)
-        await asyncio.sleep(0.3)
+        await shared_response(workers)
         replies = await send_to_both(workers, "first")
         assert len(engine.received) == 1
         assert {reply.headers["x-penstock-cache"] for reply in replies} == {"hit-exact"}
@@ -222,7 +232,11 @@ async def test_workers_share_cached_responses_and_a_purge(tmp_path: Path) -> Non
 
         purged = await workers.change("/admin/api/cache/purge", {"tenant": "dev", "dry_run": False})
         assert purged.status_code == 200, purged.text
-        await asyncio.sleep(0.5)
+        deadline = time.monotonic() + PATIENCE_S
+        while len(engine.received) < 2:
+            assert time.monotonic() < deadline, "a purged response is still served"
+            await send_to_both(workers, "first")
+        await shared_response(workers)
         await send_to_both(workers, "first")
         assert len(engine.received) == 2
 

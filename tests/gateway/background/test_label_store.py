@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from gateway.background.cascade_calibrator import CalibrationRestart
 from gateway.background.label_store import SPACE, LabelJournal
 from gateway.store.base import Store, StoreLoss, StoreUnavailable
 from routing_policies.quality.training.label import Label
@@ -20,6 +21,7 @@ class Process:
     def __init__(self, store: Store, name: str, *, max_labels: int = 100) -> None:
         self.now = 1000.0
         self.buffer = LabelBuffer(max_labels=max_labels)
+        self.restarts: list[CalibrationRestart] = []
         self.journal = LabelJournal(store, self, holder=name, retention_s=RETENTION_S, wall=lambda: self.now)
 
     def take(self, key: str, label: Label) -> list[str]:
@@ -27,6 +29,9 @@ class Process:
 
     def drop(self, key: str) -> None:
         self.buffer.remove(key)
+
+    def restart(self, restart: CalibrationRestart) -> None:
+        self.restarts.append(restart)
 
     def known(self) -> list[Label]:
         return [label for _, label in self.buffer.all()]

@@ -62,7 +62,8 @@ def test_the_base_path_and_the_scheme_are_those_of_the_group() -> None:
 
 
 def test_a_group_without_members_stays_as_a_deployment_that_leads_nowhere() -> None:
-    for members in ({}, {SOURCE: []}):
+    empty: tuple[MembersBySource, ...] = ({}, {SOURCE: []})
+    for members in empty:
         found = expanded(policy(), members)
         assert next((one.id, one.url) for one in found.deployments) == ("engine", VACANT_URL)
 

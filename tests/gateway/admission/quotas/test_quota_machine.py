@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -85,7 +86,7 @@ class QuotaMachine(RuleBasedStateMachine):
         self.quotas = [
             TenantQuota(
                 "t", rules, store=self.store, holder=name, clock=self.loop.time,
-                wall=lambda: MIDDAY + self.loop.time(), report=self.faults.append,
+                wall=lambda: MIDDAY + self.loop.time(), report=self.faults.append, numbers=itertools.count(1),
             )
             for name in "ab"
         ]  # fmt: skip

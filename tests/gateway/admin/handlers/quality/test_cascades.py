@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.admin.handlers.cascades import CASCADES_PATH
+from gateway.admin.handlers.quality.cascades import CASCADES_PATH
 from tests.gateway.background.test_cascade_calibrator import confident
 from tests.gateway.background.test_shadowing import answering, counted
 from tests.gateway.cache.similar_stack import until

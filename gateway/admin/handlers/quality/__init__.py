@@ -1,0 +1,1 @@
+"""Endpoints about the quality of models: labels, and thresholds of cascades."""
