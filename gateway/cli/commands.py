@@ -255,3 +255,34 @@ def _become(module: str, arguments: Sequence[str]) -> NoReturn:
 
 def _root() -> Path:
     return IMPORT_ROOT
+
+
+def ray_deploy(options: argparse.Namespace) -> int:
+    """Deploy the engine as a Serve application on a Ray cluster, and wait until it runs."""
+    from gateway.cli.cluster.ray_dashboard import RayDashboard, RayDeployError
+    from gateway.cli.cluster.serve_document import application
+
+    if not options.dashboard.startswith(("http://", "https://")):
+        raise UsageError(f"--dashboard: expected one such as http://ray-head:8265, got {options.dashboard!r}")
+    if options.min_replicas > options.max_replicas:
+        raise UsageError(f"--min-replicas: {options.min_replicas} is above --max-replicas {options.max_replicas}")
+    scaling = {name: getattr(options, name) for name in ("min_replicas", "max_replicas", "target_wait_s")}
+    arguments = {
+        "model": options.model,
+        "num_cpus": options.cpus,
+        "tensor_parallel": options.tensor_parallel,
+        "num_gpus_per_rank": options.gpus_per_rank,
+        "scaling": scaling,
+    }
+    dashboard = RayDashboard(options.dashboard)
+    try:
+        dashboard.submit(application(options.name, arguments, working_dir=options.working_dir), port=options.port)
+        print(f"deployed {options.name}")
+        if options.wait_s > 0:
+            dashboard.wait_until_running(options.name, options.wait_s)
+            print(f"{options.name} is running")
+    except RayDeployError as error:
+        raise CommandError(str(error)) from error
+    finally:
+        dashboard.close()
+    return 0

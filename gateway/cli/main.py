@@ -109,9 +109,28 @@ def build_parser() -> argparse.ArgumentParser:
     _add_doctor(commands_of)
     for add in (observe.add_diagnose, observe.add_explain, observe.add_top, observe.add_capacity):
         add(commands_of)
+    _add_ray(commands_of)
     commands_of.add_parser("bench", help="run one benchmark from a source checkout: bench NAME …", add_help=False)
     _add_completion(commands_of)
     return parser
+
+
+def _add_ray(commands_of: argparse._SubParsersAction[CommandParser]) -> None:
+    sub = command_group(commands_of.add_parser("ray", help="engines under Ray Serve"))
+    one = sub.add_parser("deploy", help="deploy the engine on a Ray cluster, beside its other applications")
+    one.add_argument("--dashboard", metavar="URL", default="http://127.0.0.1:8265", help="dashboard of the cluster")
+    one.add_argument("--model", required=True, metavar="MODEL", help="as for `penstock engine`, on every node")
+    one.add_argument("--name", default="engine", help="name of the application")
+    one.add_argument("--min-replicas", type=count, default=1, metavar="N", help="least number of replicas")
+    one.add_argument("--max-replicas", type=count, default=4, metavar="N", help="largest number of replicas")
+    one.add_argument("--target-wait-s", type=float, default=0.5, metavar="S", help="queue wait that adds replicas")
+    one.add_argument("--tensor-parallel", type=count, default=1, metavar="N", help="ranks of one replica, on one node")
+    one.add_argument("--gpus-per-rank", type=float, default=0.0, metavar="N", help="1 on GPU nodes, 0 on CPU nodes")
+    one.add_argument("--cpus", type=float, default=1.0, metavar="N", help="CPUs of one replica")
+    one.add_argument("--working-dir", metavar="URI", help="checkout for the replicas; without it their image has one")
+    one.add_argument("--port", type=count, default=8000, metavar="N", help="port of the proxies, where none runs yet")
+    one.add_argument("--wait-s", type=float, default=900.0, metavar="S", help="longest wait until it runs; 0: none")
+    one.set_defaults(command=commands.ray_deploy)
 
 
 def _add_completion(commands_of: argparse._SubParsersAction[CommandParser]) -> None:

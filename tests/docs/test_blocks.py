@@ -24,7 +24,7 @@ START: Final = "make up\n"
 
 NOT_RUN: Final[Mapping[str, list[str]]] = {
     "README.md": ["needs a model and a server"],
-    "docs/deploy.md": ["needs Docker"],
+    "docs/deploy.md": ["needs a Ray cluster", "needs Docker"],
     "docs/extending.md": ["one line of a dictionary"],
     "docs/kubernetes.md": ["needs a Kubernetes cluster", "a kustomization of your own", "needs a Kubernetes cluster"],
     "docs/models.md": ["takes minutes", *["needs an adapter of the model"] * 2, "needs a GPU"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -67,9 +67,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def world(
-    folder: Path, num: int = 2, slow_start_s: int = 0, settings: Mapping[str, Any] | None = None
-) -> AsyncIterator[World]:
+async def world(folder: Path, num: int = 2, slow_start_s: int = 0, **settings: Any) -> AsyncIterator[World]:
     async with AsyncExitStack() as exits:
         upstreams = [
             await exits.enter_async_context(ScriptedUpstream(folder / f"m{number}", tcp=True)) for number in range(num)
@@ -152,7 +150,7 @@ async def test_metrics_count_members_under_their_group(tmp_path: Path) -> None:
 
 
 async def test_recordings_name_the_group_so_that_plans_find_it(tmp_path: Path) -> None:
-    async with world(tmp_path, settings={"telemetry.recorder.mode": "text"}) as found:
+    async with world(tmp_path, **{"telemetry.recorder.mode": "text"}) as found:
         await found.write(0)
         assert (await found.stack.call(chat())).headers["x-penstock-deployment"] == found.name(0)
     (request,) = await asyncio.to_thread(read_tape, tmp_path / "recorded", 10)

@@ -1,0 +1,1 @@
+"""The engine as a Ray Serve application: one replica is one engine, front and core."""
