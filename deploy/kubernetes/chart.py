@@ -15,6 +15,7 @@ CHART: Final = FOLDER / "chart"
 COPIES: Final[Mapping[str, Path]] = {
     "alerts.yaml": FOLDER.parent / "prometheus" / "alerts.yaml",
     "recording.yaml": FOLDER.parent / "prometheus" / "recording.yaml",
+    "serve.yaml": FOLDER.parent / "ray" / "app.yaml",
 }
 """Files that a packaged chart must hold itself, with the place that each is copied from."""
 
