@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.access.api_keys import Caller
+from gateway.timeline import upstream_request_id
 from tests.gateway.scripted import COMPLETION, Wire, chunk, hang
 from tests.gateway.stack import chat, encode, policy_text, running
 
@@ -66,7 +67,7 @@ async def test_only_listed_headers_go_up(tmp_path: Path) -> None:
         up = stack.small.received[0].headers
         assert up["traceparent"] == sent["traceparent"]
         assert up["tracestate"] == "a=1"
-        assert up["x-request-id"] == reply.headers["x-request-id"] != "mine"
+        assert up["x-request-id"] == upstream_request_id(reply.headers["x-request-id"]).decode()
         assert up["x-penstock-priority"] == "interactive"
         assert up["x-penstock-cache-salt"] == Caller(tenant="dev").cache_salt.decode()
         assert int(up["x-penstock-deadline-ms"]) == 20_000
