@@ -50,7 +50,7 @@ class SharedMeters:
         self.num_exchanges += 1
         if self.loss is None or self.is_done_when_lost:
             last_number, done = self._last.get((space, holder), (0, None))
-            if done is None or last_number != number:
+            if done is None or last_number < number:
                 done = self._exchange(space, holder, draws, hold)
                 self._last[space, holder] = number, done
         if self.loss is not None:

@@ -80,8 +80,10 @@ class TestStoreLost:
         served = await admitted(replica, 10)
         time.now += 1.5
         shared.loss, shared.is_done_when_lost = LATE, True
+        served += await admitted(replica, 10)
+        time.now += 20.0
         served += await admitted(replica, 100)
-        time.now += 40.0
+        time.now += 20.0
         shared.loss, shared.loss_after = None, LOST
         served += await admitted(replica, 100)
         assert 50 <= served <= 60 * STALE
