@@ -276,7 +276,9 @@ class Gateway:
             DiagnosisHandlers(samples, lambda: self._current().policy),
             self._path.preview,
             LabelHandlers(self._path.learner),
-            CascadeHandlers(self._path.learner.calibrator, self._path.labels, self.control.audit, wall=self._runtime.wall),
+            CascadeHandlers(
+                self._path.learner.calibrator, self._path.labels, self.control.audit, wall=self._runtime.wall
+            ),
         )
         static = Mount(STATIC_PATH, self.room.assets.router(), middleware=[Middleware(OwnPagesOnly, gate=gate)])
         return admin_application(
