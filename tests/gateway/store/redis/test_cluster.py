@@ -106,7 +106,7 @@ async def test_a_node_without_slots_is_no_primary() -> None:
     known = client.nodes_manager
     known.nodes_cache = {node.name: node for node in nodes}
     known.slots_cache = {slot: [nodes[slot % 2]] for slot in range(10)} | {10: []}
-    client._named("127.0.0.1", 7003)  # an ASK answer names it, before it has slots
+    client._named("127.0.0.1", 7003)  # a redirection names it, before it has slots
     assert sorted(client.primaries()) == ["127.0.0.1:7001", "127.0.0.1:7002"]
 
 

@@ -191,7 +191,7 @@ class _MovingCluster(ClusterClient):
         self.written.append(args[1])
 
 
-async def test_the_search_for_a_key_of_a_node_ends_and_its_result_is_kept() -> None:
+async def test_the_search_for_a_key_of_a_node_ends_and_its_result_is_cached() -> None:
     cluster = _MovingCluster()
     store = RedisStore(cluster, clock=time.monotonic, wall=time.time)
     for _ in range(3):

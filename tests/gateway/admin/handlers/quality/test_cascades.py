@@ -69,7 +69,6 @@ async def test_a_take_back_is_dated_by_the_clock_of_the_store(tmp_path: Path) ->
         assert reply.json["cascades"][0]["taken_back_at"] > time.time() + 3000
 
 
-
 async def test_answers_that_went_on_and_those_handed_over_become_labels_with_their_confidence(tmp_path: Path) -> None:
     async with running(tmp_path, policy=SHADOWED.format(folder=tmp_path)) as stack:
         cases = ((SURE, "thesumis12"), (UNSURE, "the sum is 12"))  # a stream has these tokens without spaces
