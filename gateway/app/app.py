@@ -276,7 +276,9 @@ class Gateway:
             DiagnosisHandlers(samples, lambda: self._current().policy),
             self._path.preview,
             LabelHandlers(self._path.learner),
-            CascadeHandlers(self._path.learner.calibrator, self._path.labels, self.control.audit, wall=time.time),
+            CascadeHandlers(
+                self._path.learner.calibrator, self._path.labels, self.control.audit, wall=self._runtime.wall
+            ),
         )
         static = Mount(STATIC_PATH, self.room.assets.router(), middleware=[Middleware(OwnPagesOnly, gate=gate)])
         return admin_application(
@@ -426,8 +428,8 @@ class Gateway:
         await self.room.aclose()
         await self.control.flush()
         await self._answers.aclose()
-        await self._embedder.aclose()
         await self._stores.aclose()
+        await self._embedder.aclose()  # last of the two: it waits for a batch that a thread computes
         for deployment in self._deployments():
             await deployment.client.aclose()
         if self._machine is not None:

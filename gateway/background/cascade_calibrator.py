@@ -122,9 +122,11 @@ class CascadeCalibrator:
                     return
                 for pair in due:
                     labels = self._pairs[pair]
-                    labels.num_new = 0
+                    labels.num_new, restarted_at = 0, labels.restarted_at
                     counted, qualities = labels.counted(), self._thresholds.qualities(pair)
-                    self._adopt(pair, await asyncio.to_thread(self._computed, counted, qualities))
+                    found = await asyncio.to_thread(self._computed, counted, qualities)
+                    if labels.restarted_at == restarted_at:  # else a restart has put others in force
+                        self._adopt(pair, found)
         finally:
             self._is_running = False
 

@@ -6,6 +6,7 @@ A member that the source lists again within that time continues with its connect
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable
 from typing import Final
 
@@ -56,7 +57,7 @@ class Departures:
     async def sweep(self) -> None:
         """Close members that have been gone for `drain_s` and have nothing in flight."""
         due_at = self._clock() - self.drain_s
-        over = [live for live, left_at in self._left.items() if left_at <= due_at and not live.is_busy]
-        for live in over:
-            del self._left[live]
-            await live.client.aclose()
+        for live in tuple(self._left):  # each may come back while another's connections close
+            if self._left.get(live, math.inf) <= due_at and not live.is_busy:
+                del self._left[live]
+                await live.client.aclose()

@@ -162,7 +162,7 @@ class Store(Protocol):
         """Return and draw units of several meters and hold concurrent units, all in one atomic step.
 
         A holder that numbers its exchanges, from 1, may repeat its last one within REPEAT_S: that returns the result of
-        the first time, or does it now if it was not done.
+        the first time, or does it now if it was not done. An exchange delivered after a later one is not done.
         """
         ...
 

@@ -100,7 +100,11 @@ class StampedStore(ForwardingStore):
             if found is not None and found >= self._schema:
                 break
             mark = msgspec.json.encode(SchemaMark(*self._schema))
-            if await self._store.put(SPACE, KEY, mark, expect=0 if entry is None else entry.version) is not None:
+            try:
+                version = await self._store.put(SPACE, KEY, mark, expect=0 if entry is None else entry.version)
+            except StoreUnavailable:
+                break  # a full or read-only store can be read; the next ping tries again
+            if version is not None:
                 break
         self._is_compared = True
 

@@ -213,7 +213,7 @@ class SqliteFile:
         place, now = (space + _REPLIES, holder), self._wall()
         if number:
             last = self._db.execute("SELECT version, value FROM entries WHERE space = ? AND key = ?", place).fetchone()
-            if last is not None and last[0] == number:
+            if last is not None and last[0] >= number:
                 return _decode_reply(last[1])
         held, num_holders = (0, 1) if hold is None else self._keep(space, holder, hold, now)
         grants = tuple(self._draw(space, request, now, num_holders) for request in draws)

@@ -157,9 +157,13 @@ class QuotaLease:
         owed, self.owed = self.owed, {}
         return Draw(self.meter, want, first, num_buckets, tuple(owed.items()))
 
-    def take(self, requested: Draw, grant: Grant, requested_at: float, now: float) -> None:
-        """Take the store's grant; `requested_at` precedes its clock reading, so units never live too long here."""
-        self._alone = None
+    def take(self, requested: Draw, grant: Grant, requested_at: float, now: float, *, is_repeat: bool = False) -> None:
+        """Take the store's grant; `requested_at` precedes its clock reading, so units never live too long here.
+
+        The grant of a repeated exchange lacks what was drawn since without the store, so the part of then stays.
+        """
+        if not is_repeat:
+            self._alone = None
         self._charge(grant.bucket, grant.units)
         self._hold(requested, grant, requested_at, now)
 

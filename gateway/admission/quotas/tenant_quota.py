@@ -294,7 +294,7 @@ class TenantQuota:
         try:
             if not is_confirmed:
                 raise StoreUnavailable(StoreLoss.DOWN, "the exchange before is unconfirmed", was_sent=False)
-            self._take_over(exchange, await self._do(exchange))
+            self._take_over(exchange, await self._do(exchange), is_repeat=False)
         except StoreUnavailable as error:
             if error.was_sent:
                 self._unconfirmed = exchange
@@ -316,7 +316,7 @@ class TenantQuota:
                 got = await self._do(exchange)
             except StoreUnavailable:
                 return False
-            self._take_over(exchange, got)
+            self._take_over(exchange, got, is_repeat=True)
         else:
             for part, requested in zip(exchange.slices, exchange.draws, strict=True):
                 part.unconfirmed(requested, may_be_known=True)
@@ -345,14 +345,16 @@ class TenantQuota:
         spare = 0 if self._is_idle(now) and not ahead else in_flight.now // 4 + MIN_SPARE
         return Hold(IN_FLIGHT, in_flight.limit, in_flight.now + num_waiting, HOLD_TTL_S, spare)
 
-    def _take_over(self, exchange: _Exchange, got: Exchanged) -> None:
+    def _take_over(self, exchange: _Exchange, got: Exchanged, *, is_repeat: bool) -> None:
+        """Take what an exchange gave; a repeated one may be old, so it says nothing of the store's clock and counts."""
         now, began_at, hold = self._clock(), exchange.began_at, exchange.hold
         self._is_lost = False
         self._num_holders = max(got.num_holders, 1)
-        self._skew_s = got.at - self._wall()
+        if not is_repeat:
+            self._skew_s = got.at - self._wall()
         self._renew_at = began_at + RENEW_S
         for part, requested, grant in zip(exchange.slices, exchange.draws, got.grants, strict=True):
-            part.take(requested, grant, began_at, now)
+            part.take(requested, grant, began_at, now, is_repeat=is_repeat)
         in_flight = self._in_flight
         in_flight.held, in_flight.until = got.held, began_at + HOLD_TTL_S
         in_flight.is_tight = got.held < hold.units + hold.spare

@@ -42,7 +42,8 @@ class ClusterClient(RedisCluster):
 
     def primaries(self) -> tuple[str, ...]:
         """Return the names of the nodes that have slots; none before the first command."""
-        return tuple(node.name for node in self.get_primaries())
+        slots = tuple(self.nodes_manager.slots_cache.values())
+        return tuple({nodes[0].name: None for nodes in slots if nodes})
 
     def primary_of(self, key: str) -> str:
         """Return the name of the node that has a key; empty before the first command."""

@@ -246,7 +246,7 @@ local reply, last = nil, #KEYS
 if number ~= '0' then
   reply, last = KEYS[last], last - 1
   local done, result = string.match(redis.call('GET', reply) or '', '^(%d+) (.*)$')
-  if done == number then return cjson.decode(result) end
+  if done and tonumber(done) >= tonumber(number) then return cjson.decode(result) end
 end
 if last > meters then
   at = #ARGV - 4

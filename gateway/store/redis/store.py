@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -38,6 +37,8 @@ SAME_AGAIN_S: Final = 10.0
 _MEMORY_SHARE: Final = 0.8
 """Share of `maxmemory` that entries which can be made again may fill."""
 _NEVER_EVICTED: Final = -math.inf
+_MAX_PING_KEYS: Final = 200_000
+"""Keys among which one of a node is searched: more than ten times the number of slots in a Cluster."""
 _CLOCK_SPACE: Final = "store"
 """Space on the server of a Cluster whose clock counts."""
 
@@ -83,6 +84,7 @@ class RedisStore:
         self._wall = wall
         self._prefix = prefix
         self._num_evicted: dict[str, int] = {}
+        self._ping_keys: dict[str, str] = {}
         self._rechecking: asyncio.Task[None] | None = None
         self._evicted_at = _NEVER_EVICTED
 
@@ -271,11 +273,22 @@ class RedisStore:
             await drop_old_primary(self._client)
 
     async def _write_ping(self, node: str) -> None:
-        """Write a key that the node has."""
-        keys = (f"{self._prefix}:{{{number}}}:ping" for number in itertools.count())
-        key = next(key for key in keys if not node or self._client.primary_of(key) == node)
+        """Write a key that the node has; nothing where none is found, as while its slots move away."""
+        key = self._ping_key(node)
+        if key is None:
+            return
         with translated():
             await self._client.set(key, 1, px=60_000)
+
+    def _ping_key(self, node: str) -> str | None:
+        known = self._ping_keys.get(node)
+        if known is not None and (not node or self._client.primary_of(known) == node):
+            return known
+        keys = (f"{self._prefix}:{{{number}}}:ping" for number in range(_MAX_PING_KEYS))
+        key = next((key for key in keys if not node or self._client.primary_of(key) == node), None)
+        if key is not None:
+            self._ping_keys[node] = key
+        return key
 
     def _require_memory(self) -> None:
         """Raise StoreUnavailable after evictions, which may have hit any of our counts."""

@@ -79,7 +79,7 @@ class MemoryStore:
     ) -> Exchanged:
         """Draw units of meters and keep concurrent units in one step; `draw` has the arithmetic."""
         last_number, done = self._last.get((space, holder), (0, None))
-        if number and done is not None and last_number == number:
+        if done is not None and 0 < number <= last_number:
             return done
         now = self._wall()
         held, num_holders = (0, 1) if hold is None else self._keep(space, holder, hold, now)

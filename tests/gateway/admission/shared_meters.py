@@ -38,6 +38,8 @@ class SharedMeters:
         self.counts: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
         self._holds: dict[tuple[str, str], dict[str, tuple[int, float]]] = defaultdict(dict)
         self.loss: StoreUnavailable | None = None
+        self.loss_after: StoreUnavailable | None = None
+        """The loss that begins with the next exchange that is answered."""
         self.is_done_when_lost = False
         self.num_exchanges = 0
         self._last: dict[tuple[str, str], tuple[int, Exchanged]] = {}
@@ -48,12 +50,13 @@ class SharedMeters:
         self.num_exchanges += 1
         if self.loss is None or self.is_done_when_lost:
             last_number, done = self._last.get((space, holder), (0, None))
-            if done is None or last_number != number:
+            if done is None or last_number < number:
                 done = self._exchange(space, holder, draws, hold)
                 self._last[space, holder] = number, done
         if self.loss is not None:
             raise self.loss
         assert done is not None
+        self.loss, self.loss_after = self.loss_after, None
         return done
 
     def used(self, meter: str, tenant: str = "support") -> int:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+
+import pytest
 
 from tests.gateway.scripted import Wire, chunk, hang
 from tests.gateway.stack import Reply, chat, encode, running
@@ -66,6 +69,25 @@ async def test_a_drain_that_runs_out_of_time_ends_streams_with_an_error_event(tm
         reply = await plain
         assert (reply.status, reply.headers["x-penstock-shed-reason"]) == (503, "draining")
         assert {line["outcome"] for line in stack.lines()} == {"shed"}
+
+
+async def test_an_embedder_that_ends_late_does_not_hold_up_the_stores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[str] = []
+
+    def note(name: str, aclose: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        async def noted() -> None:
+            closed.append(name)
+            await aclose()
+
+        return noted
+
+    async with running(tmp_path) as stack:
+        stores, embedder = stack.gateway._stores, stack.gateway._embedder
+        monkeypatch.setattr(stores, "aclose", note("stores", stores.aclose))
+        monkeypatch.setattr(embedder, "aclose", note("embedder", embedder.aclose))
+    assert closed == ["stores", "embedder"]
 
 
 async def test_requests_leave_no_garbage_for_the_collector(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import msgspec
@@ -85,6 +86,17 @@ async def test_after_a_restart_only_later_labels_count() -> None:
     assert world.confidence == 0.8, "too few"
     await world.take(confident(3, 400, at=3000.0))
     assert world.confidence < 0.5
+
+
+async def test_a_restart_holds_against_thresholds_computed_before_it() -> None:
+    world = World()
+    for number, label in enumerate(confident(1, 400)):
+        world.calibrator.take(f"{label.at:09.0f}.{number}", label)
+    await asyncio.sleep(0)  # a thread computes now
+    world.calibrator.restart(CalibrationRestart(weak=PAIR[0], strong=PAIR[1], at=2000.0))
+    await world.take([])
+    assert world.confidence == 0.8
+    assert {threshold.state for threshold in world.changes} <= {"default"}
 
 
 async def test_a_dropped_label_counts_no_more() -> None:

@@ -65,6 +65,21 @@ async def test_an_idle_member_keeps_its_state_for_the_drain() -> None:
     assert not world.is_closed
 
 
+async def test_a_member_that_returns_while_another_is_closed_stays_open() -> None:
+    world = World()
+    (returning,) = Groups(clock=lambda: world.now).of("10.0.0.2").deployments.values()
+
+    async def aclose() -> None:
+        world.departures.note_back([returning])
+
+    world.live.client = cast(Any, SimpleNamespace(aclose=aclose))
+    for live in (world.live, returning):
+        world.departures.note_left(live)
+    world.now += 1000.0
+    await world.departures.sweep()
+    assert (returning.may_be_ready, world.departures.members) == (True, ())
+
+
 async def test_another_model_at_the_address_is_another_deployment() -> None:
     world = World()
     world.departures.note_left(world.live)

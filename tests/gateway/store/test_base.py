@@ -249,6 +249,10 @@ class TestMeters:
         assert other.grants[0].remaining < 65  # every holder has numbers of its own
         following = await store.exchange(space, "a", [Draw(meter, 10)], hold, number=2)
         assert following.grants[0].remaining < other.grants[0].remaining
+        late = await store.exchange(space, "a", draws, hold, number=1)  # its first delivery may come after the next one
+        assert late == following
+        after = await store.exchange(space, "a", [Draw(meter, 0)], hold, number=3)
+        assert after.grants[0].remaining == following.grants[0].remaining
         assert await store.keys(space) == ()
 
 

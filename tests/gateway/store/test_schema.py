@@ -62,6 +62,26 @@ async def test_a_running_version_that_is_left_too_far_behind_stops_using_the_sto
     await raw.aclose()
 
 
+async def test_a_store_that_takes_no_writes_and_has_no_mark_is_read_and_marked_later(
+    raw: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await raw.put("s", "k", b"v")
+    stamped = StampedStore(raw)
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise StoreUnavailable(StoreLoss.FULL, "full", was_sent=False)
+
+    with monkeypatch.context() as full:
+        full.setattr(raw, "put", refuse)
+        assert await stamped.get("s", "k") is not None
+        with pytest.raises(StoreUnavailable, match="full"):
+            await stamped.put("s", "k", b"w")
+    assert await raw.get(SPACE, KEY) is None
+    await stamped.ping()
+    assert await raw.get(SPACE, KEY) is not None
+    await raw.aclose()
+
+
 @pytest.mark.parametrize("value", [b'{"major":2,"minor":0}', b"\x00", b"{}"])
 async def test_a_store_of_another_major_or_with_a_mark_nobody_reads_is_refused_at_the_first_operation(
     raw: Store, value: bytes

@@ -73,6 +73,21 @@ class TestStoreLost:
         await replica.rest()
         assert shared.used("requests_per_min") == served == 400
 
+    async def test_the_age_of_a_repeated_answer_is_no_difference_of_the_clocks(
+        self, time: Time, shared: SharedMeters
+    ) -> None:
+        replica = Replica(shared, time, limited("{requests_per_min: 60}"))
+        served = await admitted(replica, 10)
+        time.now += 1.5
+        shared.loss, shared.is_done_when_lost = LATE, True
+        served += await admitted(replica, 10)
+        time.now += 20.0
+        served += await admitted(replica, 100)
+        time.now += 20.0
+        shared.loss, shared.loss_after = None, LOST
+        served += await admitted(replica, 100)
+        assert 50 <= served <= 60 * STALE
+
     async def test_a_tenant_whose_policy_reports_it_is_refused(self, time: Time, shared: SharedMeters) -> None:
         replica = Replica(shared, time, limited("{requests_per_min: 90, on_store_loss: refuse}"))
         shared.loss = LOST

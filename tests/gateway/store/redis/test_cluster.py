@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio.cluster import ClusterNode
 
 from gateway.store.base import Store, StoreLoss, StoreUnavailable
 from gateway.store.guarded import GuardedStore
+from gateway.store.redis.cluster import ClusterClient
 from tests.gateway.store.conftest import open_at
 from tests.gateway.store.redis_server import ClusterSet, RedisServer, until
 from tests.gateway.store.test_guarded import Heard
@@ -96,6 +98,16 @@ async def test_a_space_whose_slot_moves_is_lost_for_the_move_and_no_node_rests(c
     cluster_set.move_slot(slot, target, source)
     assert await store.put(space, "back", b"v") == 3
     await store.aclose()
+
+
+async def test_a_node_without_slots_is_no_primary() -> None:
+    nodes = [ClusterNode("127.0.0.1", port, "primary") for port in (7001, 7002)]
+    client = ClusterClient(startup_nodes=nodes)
+    known = client.nodes_manager
+    known.nodes_cache = {node.name: node for node in nodes}
+    known.slots_cache = {slot: [nodes[slot % 2]] for slot in range(10)} | {10: []}
+    client._named("127.0.0.1", 7003)  # a redirection names it, before it has slots
+    assert sorted(client.primaries()) == ["127.0.0.1:7001", "127.0.0.1:7002"]
 
 
 async def _at_once(store: Store, space: str, num: int) -> int:

@@ -6,13 +6,17 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from redis.asyncio.cluster import ClusterNode
 
 from gateway.app.store_opening import open_store
 from gateway.store.address import parse_store
 from gateway.store.base import Store, StoreEntry, StoreLoss, StoreUnavailable
 from gateway.store.guarded import GuardedStore
+from gateway.store.redis.cluster import ClusterClient
+from gateway.store.redis.store import RedisStore
 from tests.gateway.store.conftest import open_at
 from tests.gateway.store.redis_server import RedisServer, SentinelSet, until
 from tests.gateway.store.test_guarded import Heard
@@ -164,3 +168,37 @@ async def test_a_failover_by_sentinels_is_followed(tmp_path: Path) -> None:
         await store.aclose()
     finally:
         servers.kill()
+
+
+class _MovingCluster(ClusterClient):
+    """A Cluster of two nodes; the first one has every slot, or none after they moved."""
+
+    def __init__(self) -> None:
+        super().__init__(startup_nodes=[ClusterNode("127.0.0.1", 7001)])
+        self.has_moved = False
+        self.num_looked = 0
+        self.written: list[str] = []
+
+    def primaries(self) -> tuple[str, ...]:
+        return ("a", "b")
+
+    def primary_of(self, key: str) -> str:
+        self.num_looked += 1
+        assert self.num_looked < 1_000_000, "the search for a key of the node does not end"
+        return "b" if self.has_moved else "a"
+
+    async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
+        self.written.append(args[1])
+
+
+async def test_the_search_for_a_key_of_a_node_ends_and_its_result_is_cached() -> None:
+    cluster = _MovingCluster()
+    store = RedisStore(cluster, clock=time.monotonic, wall=time.time)
+    for _ in range(3):
+        await store._write_ping("a")
+    assert cluster.written == ["penstock:{0}:ping"] * 3
+    cluster.has_moved = True
+    await store._write_ping("a")
+    assert len(cluster.written) == 3
+    await store._write_ping("b")
+    assert len(cluster.written) == 4

@@ -62,6 +62,13 @@ async def test_labels_change_who_answers_until_an_admin_takes_that_back(tmp_path
         assert unknown.status == 404
 
 
+async def test_a_take_back_is_dated_by_the_clock_of_the_store(tmp_path: Path) -> None:
+    async with running(tmp_path, policy=SHADOWED.format(folder=tmp_path)) as stack:
+        stack.gateway._runtime.wall.note(time.time() + 3600)
+        reply = await stack.call({"weak": PAIR[0], "strong": PAIR[1]}, path=f"{CASCADES_PATH}/take-back", admin=True)
+        assert reply.json["cascades"][0]["taken_back_at"] > time.time() + 3000
+
+
 async def test_answers_that_went_on_and_those_handed_over_become_labels_with_their_confidence(tmp_path: Path) -> None:
     async with running(tmp_path, policy=SHADOWED.format(folder=tmp_path)) as stack:
         cases = ((SURE, "thesumis12"), (UNSURE, "the sum is 12"))  # a stream has these tokens without spaces
