@@ -1,7 +1,8 @@
 """SharedLimiter: the permits of one deployment for all processes of a gateway, which never exceed its limit together.
 
 A process decides for its own requests, as without others; permits in use elsewhere count as in use. Far from the limit
-no lock is needed: a race can use up one permit for each process at most. Near it the decision is made under the lock.
+no lock is needed: a process counts one more permit first and looks then, so others see it even while it is preempted.
+Near the limit the decision is made under the lock.
 Where requests of several processes wait, the processes take turns.
 """
 
@@ -92,9 +93,14 @@ class SharedLimiter(Limiter):
 
     def try_acquire(self, admission_request: AdmissionRequest) -> Permit | None:
         """Return a permit when one is free for this request and no waiting request precedes it, else None."""
-        row = self._row
-        if self._ledger.cap - row.num_held > row.num_columns and not row.is_any_short:
-            return super().try_acquire(admission_request)
+        row, cap = self._row, self._ledger.cap
+        if cap - row.num_held > row.num_columns and not row.is_any_short:
+            row.hold(1)
+            try:
+                if cap - row.num_held >= row.num_columns and not row.is_any_short:
+                    return super().try_acquire(admission_request)
+            finally:
+                row.hold(-1)
         if not row.lock.acquire():
             return None
         try:

@@ -13,10 +13,11 @@ import pytest
 
 from gateway.errors import Shed
 from gateway.limits.lane import LaneRules
+from gateway.limits.lane_share import LaneShare
 from gateway.limits.limit import StaticLimit
 from gateway.limits.permit import AdmissionRequest, Permit
 from gateway.machine.shared_counts import CountsRow, SharedCounts, create_table
-from gateway.machine.shared_limiter import SharedLane, SharedLimiter
+from gateway.machine.shared_limiter import SharedLane, SharedLedger, SharedLimiter
 from gateway.machine.wakeups import Wakeups
 
 NUM = 3
@@ -115,6 +116,47 @@ async def test_a_queues_bound_holds_for_all_processes() -> None:
         for task in waiting:
             (await asyncio.wait_for(task, 5)).release()
         assert {lane.total_waiting for lane in all_of_them.lanes} == {0}
+
+
+async def test_a_queue_that_another_process_fills_meanwhile_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    with machine(1, max_queue=1) as all_of_them:
+        permit = await all_of_them.acquire(1)
+        look = SharedLimiter.can_wait
+
+        def is_filled_after(self: SharedLimiter, admission_request: AdmissionRequest) -> bool:
+            can_wait = look(self, admission_request)
+            all_of_them.lanes[1].num_waiting += 1
+            return can_wait
+
+        monkeypatch.setattr(SharedLimiter, "can_wait", is_filled_after)
+        with pytest.raises(Shed):
+            await all_of_them.acquire(0)
+        assert all_of_them.lanes[0].num_waiting == 0
+        permit.release()
+
+
+async def test_a_process_that_is_preempted_before_it_takes_a_permit_exceeds_no_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with machine(10) as all_of_them:
+        permits = [await all_of_them.acquire(1) for _ in range(6)]
+        look = SharedLedger.may_start
+
+        def is_preempted_after(self: SharedLedger, share: LaneShare, tenant: str, is_long: bool, now: float) -> bool:
+            may_start = look(self, share, tenant, is_long, now)
+            monkeypatch.setattr(SharedLedger, "may_start", look)
+            for process in (1, 2):
+                admission_request = AdmissionRequest(all_of_them.lanes[process])
+                while (permit := all_of_them.limiters[process].try_acquire(admission_request)) is not None:
+                    permits.append(permit)
+            return may_start
+
+        monkeypatch.setattr(SharedLedger, "may_start", is_preempted_after)
+        permits.append(await all_of_them.acquire(0))
+        assert all_of_them.limiters[0].in_flight == len(permits) == 10
+        for permit in permits:
+            permit.release()
+        assert {limiter.in_flight for limiter in all_of_them.limiters} == {0}
 
 
 async def test_a_dead_processs_permits_are_free_again() -> None:
