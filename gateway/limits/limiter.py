@@ -82,6 +82,11 @@ class Limiter:
     @property
     def num_waiting(self) -> int:
         """Number of requests in this deployment's queue."""
+        return self.own_waiting
+
+    @property
+    def own_waiting(self) -> int:
+        """Number of this process's requests in this deployment's queue."""
         return sum([share.queue.num_waiting for share in self._ledger.waiting.values()])
 
     @property

@@ -177,6 +177,11 @@ class CountsRow:
         """Waiting requests of all processes."""
         return sum(self._waiting)
 
+    def num_waiting_elsewhere(self, most: float) -> float:
+        """Return the waiting requests of other processes, at most `most` of each."""
+        column = self._column
+        return sum(min(num, most) for other, num in enumerate(self._waiting) if other != column)
+
     @property
     def is_any_short(self) -> bool:
         """True if requests of any process wait for want of a permit."""

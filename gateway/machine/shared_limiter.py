@@ -49,6 +49,12 @@ class SharedLedger(Ledger):
         self.refresh()
         return super().next_waiter(now)
 
+    def _num_held_elsewhere(self) -> int:
+        return self._row.held_elsewhere
+
+    def _num_ahead_elsewhere(self, num_ahead: float) -> float:
+        return self._row.num_waiting_elsewhere(num_ahead + 1.0)  # processes take turns
+
     def open(self, share: LaneShare, admission_request: AdmissionRequest, is_long: bool, now: float) -> int:
         """Count one more permit; return the tokens that its prompt counts until its first token."""
         self._row.hold(1)
@@ -73,18 +79,24 @@ class SharedLimiter(Limiter):
         self._retry: asyncio.TimerHandle | None = None
 
     @property
+    def limit(self) -> int:
+        """Permits that may be in use at once: what this process's lanes may have, and what others hold."""
+        ledger = self._ledger
+        return min(ledger.cap, ledger.limit + self._row.held_elsewhere)
+
+    @property
     def in_flight(self) -> int:
         """Permits in use, of all processes."""
         return self._row.num_held
 
     def permits(self) -> tuple[int, int]:
         """Return `in_flight` and `limit`."""
-        return self._row.num_held, self._ledger.limit
+        return self._row.num_held, self.limit
 
     @property
     def has_free(self) -> bool:
         """True if fewer permits are in use than may be."""
-        return self._row.num_held < self._ledger.limit
+        return self._row.num_held < self.limit
 
     @property
     def num_waiting(self) -> int:

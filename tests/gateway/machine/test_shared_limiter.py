@@ -159,6 +159,42 @@ async def test_a_process_that_is_preempted_before_it_takes_a_permit_exceeds_no_l
         assert {limiter.in_flight for limiter in all_of_them.limiters} == {0}
 
 
+async def test_what_processes_learn_for_their_own_lanes_adds_up() -> None:
+    with machine(64) as all_of_them:
+        permits = []
+        for process, limiter in enumerate(all_of_them.limiters):
+            limiter.set_limit(StaticLimit(64), is_adaptive=True)
+            permits += [await all_of_them.acquire(process) for _ in range(8)]
+        for lane, limiter in zip(all_of_them.lanes, all_of_them.limiters, strict=True):
+            learned = limiter._ledger.shares[lane].limit
+            assert learned is not None
+            learned.value = 12.0 * permits[0].tokens
+            limiter._ledger.refresh_limit()
+            assert limiter.limit == 12 + 16
+            assert limiter.permits() == (24, 28)
+            assert limiter.has_free
+        for permit in permits:
+            permit.release()
+        assert [limiter.limit for limiter in all_of_them.limiters] == [12, 12, 12]
+
+
+async def test_the_forecast_counts_what_other_processes_hold_and_who_takes_a_turn_first() -> None:
+    with machine(2) as all_of_them:
+        permits = [await all_of_them.acquire(0) for _ in range(2)]
+        waiting = [asyncio.create_task(all_of_them.acquire(0)) for _ in range(20)]
+        await settle()
+        request = AdmissionRequest(all_of_them.lanes[1])
+        limiter = all_of_them.limiters[1]
+        expected_s, _ = limiter.expected_wait(time.monotonic(), request, 1.0, False)
+        assert 0.5 <= expected_s <= 2.0, "2 permits that return each second, and a turn of process 0 before"
+        assert limiter.wait_s(time.monotonic(), request) == 0.0, "nobody knows how long permits are held"
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        for permit in permits:
+            permit.release()
+
+
 async def test_a_dead_processs_permits_are_free_again() -> None:
     with machine(1) as all_of_them:
         await all_of_them.acquire(0)
