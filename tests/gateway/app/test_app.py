@@ -6,7 +6,14 @@ import asyncio
 import gc
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
+
+from gateway.admin.views.live_state import LiveState
+from gateway.machine.machine_metrics import MachineMetrics
+from gateway.machine.reports import WorkerReport, family_values
+from gateway.telemetry.metrics import GatewayMetrics
 from tests.gateway.scripted import Wire, chunk, hang
 from tests.gateway.stack import Reply, chat, encode, running
 
@@ -66,6 +73,21 @@ async def test_a_drain_that_runs_out_of_time_ends_streams_with_an_error_event(tm
         reply = await plain
         assert (reply.status, reply.headers["x-penstock-shed-reason"]) == (503, "draining")
         assert {line["outcome"] for line in stack.lines()} == {"shed"}
+
+
+async def test_gauges_that_a_worker_lowered_rise_again_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(tmp_path) as stack:
+        gateway, worker = stack.gateway, GatewayMetrics()
+        own = gateway.metrics.store_up.labels(), gateway.metrics.policy_reload_success.labels()
+        machine = MachineMetrics(gateway.metrics)
+        with monkeypatch.context() as patched:
+            patched.setattr(gateway, "_machine", SimpleNamespace(set_gauges=machine.set_gauges))
+            for value in (1.0, 0.0, 1.0):
+                worker.store_up.labels().set(value)
+                worker.policy_reload_success.labels().set(value)
+                machine.take(1, WorkerReport(life="a", values=family_values(worker.instruments), live=LiveState()))
+                gateway.metrics.instruments.refresh()
+                assert [gauge.value for gauge in own] == [value, value]
 
 
 async def test_requests_leave_no_garbage_for_the_collector(tmp_path: Path) -> None:
