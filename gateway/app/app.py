@@ -64,6 +64,7 @@ from gateway.errors import GatewayError, Shed
 from gateway.http.asgi import ASGIApp
 from gateway.http.server import Listener, Server
 from gateway.limits.body_budget import BodyBudget
+from gateway.machine.shared_counts import TableFull
 from gateway.policies.canary import CanaryTrial
 from gateway.policies.policy_file import PolicyRevision, PolicyStatus
 from gateway.policies.reading import PolicyHooks
@@ -88,6 +89,9 @@ WORKERS_END_S = 8.0
 """Time beyond notice and drain in which workers end, before the control process ends without them."""
 _UNREAD_PARTS = 4
 """Divisor of the bodies' memory that bounds what a listener's clients may send too early or leave unfinished."""
+
+_MEMBERS_RETRY_S = 0.5
+"""Time until members are put beside the others once more, where the shared counts had no row for them."""
 
 LoadEncoder = Callable[[Executor], Awaitable[TextEncoder]]
 
@@ -118,8 +122,8 @@ class Gateway:
         memory_limit = memory_limit_bytes(config.process.memory_limit_mb)
         body_bytes = body_budget_bytes(memory_limit)
         if member is not None:
-            memory_limit = None if memory_limit is None else member.part_of(memory_limit)
-            body_bytes = member.part_of(body_bytes)
+            memory_limit = None if memory_limit is None else member.memory_part_of(memory_limit)
+            body_bytes = member.memory_part_of(body_bytes)
         self._guard = OverloadGuard(memory_limit_bytes=memory_limit, resident_bytes=resident_bytes)
         self.bodies = BodyBudget(body_bytes)
         self._embedder = self._make_embedder(load_encoder)
@@ -182,6 +186,7 @@ class Gateway:
         self._liveness = LivenessWatch(self._deployments, clock)
         self._feeds = LoadFeeds(self._deployments, clock)
         self._lag: LagMeter | None = None
+        self._members_retry: asyncio.TimerHandle | None = None
         self._machine = (
             None if member is None else MachineParts(member, runtime, self._answers, lambda: self.room.live())
         )
@@ -420,6 +425,8 @@ class Gateway:
     async def _close(self) -> None:
         await self._tasks.cancel()
         await self._membership.aclose()
+        if self._members_retry is not None:
+            self._members_retry.cancel()
         if self._lag is not None:
             self._lag.stop()
         await self.server.close()
@@ -492,6 +499,9 @@ class Gateway:
 
     def _take_members(self) -> None:
         """Put new members beside the others, and let those that are no longer listed drain."""
+        if self._members_retry is not None:
+            self._members_retry.cancel()
+            self._members_retry = None
         base = self.snapshot
         if base is None:
             return
@@ -501,8 +511,11 @@ class Gateway:
             if base.trial is not None and self._canary is not None:
                 trial = self._trial_of(base.trial.snapshot.document, self._canary, snapshot, base.trial)
                 snapshot = replace(snapshot, trial=trial)
-        except ReachError as error:
+        except (ReachError, TableFull) as error:
             self.log.event("members_refused", level="error", error=str(error))
+            if isinstance(error, TableFull):  # locked just now, or rows may become free
+                retry = asyncio.get_running_loop().call_later(_MEMBERS_RETRY_S, self._take_members)
+                self._members_retry = retry
             return
         self.policy.snapshot = snapshot
         self.room.drains.apply()
@@ -569,4 +582,8 @@ class Gateway:
         self.metrics.log_dropped.labels().inc(float(num_dropped - self._num_drops_counted))
         self._num_drops_counted = num_dropped
         if self._machine is not None:
+            # What this process has for itself: the gauges have the workers' values of the last scrape too.
+            self.metrics.store_up.labels().set(float(self._stores.limits.is_up))
+            if self._status is not None:
+                self.metrics.policy_reload_success.labels().set(float(self._status.is_current))
             self._machine.set_gauges()

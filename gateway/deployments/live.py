@@ -197,8 +197,11 @@ class LiveDeployment:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether a request holds a permit or waits for one."""
-        return bool(self.limiter.in_flight or self.limiter.num_waiting)
+        """Return whether a request of this process holds a permit or waits for one.
+
+        Other processes retire their own state of the deployment, and a successor of the same id shares the counts.
+        """
+        return bool(self.limiter.own_in_flight or self.limiter.own_waiting)
 
     def drain(self, *, is_draining: bool) -> None:
         """Stop sending new requests there, or resume after the next successful probe."""

@@ -155,6 +155,8 @@ class Ledger:
 
     def open(self, share: LaneShare, admission_request: AdmissionRequest, is_long: bool, now: float) -> int:
         """Count one more permit; return the tokens that its prompt counts until its first token."""
+        if not self.in_flight:
+            self._released_at = now  # no permit could return before
         self.in_flight += 1
         return share.open(admission_request, is_long, now)
 
@@ -247,6 +249,8 @@ class Ledger:
             rate = max(rate or 0.0, share.paces[is_long].per_s or 0.0) or None
             num_kind = queue.num_long if is_long else queue.num_waiting - queue.num_long
             num_ahead *= num_kind / max(queue.num_waiting, 1)
+        else:
+            num_ahead += self._num_ahead_elsewhere(num_ahead)
         if rate is None:
             return None
         ahead = share.caution * num_ahead + 1.0
@@ -258,19 +262,31 @@ class Ledger:
         if slo_s is None or num_waiting < _MIN_CROWD:
             return False
         rate = self._release_rate(now, share, None)
-        return rate is not None and num_waiting > rate * slo_s
+        return rate is not None and num_waiting + self._num_ahead_elsewhere(num_waiting) > rate * slo_s
+
+    def _num_held_elsewhere(self) -> int:
+        """Return the permits that others hold and will return."""
+        return 0
+
+    def _num_ahead_elsewhere(self, num_ahead: float) -> float:
+        """Return how many requests of others get a permit before one with `num_ahead` ahead of it here."""
+        return 0.0
 
     def _release_rate(self, now: float, share: LaneShare, hold_s: float | None) -> float | None:
         """Return the permits per second that return to this lane's waiting requests; None when unknown."""
+        rate_elsewhere = 0.0
         if share.has_room:
-            rate = sum([_rate(other, hold_s) for other in self.shares.values() if other.in_flight])
-            rate *= self._weight_part(share, [other for other in self.waiting.values() if other is not share])
+            part = self._weight_part(share, [other for other in self.waiting.values() if other is not share])
+            rate = part * sum([_rate(other, hold_s) for other in self.shares.values() if other.in_flight])
+            num_elsewhere = self._num_held_elsewhere()
+            if num_elsewhere:
+                rate_elsewhere = part * _per_s(num_elsewhere, share, hold_s)
         else:
             rate = _rate(share, hold_s)
-        if rate <= 0.0:
-            return None
         idle_s = now - self._released_at
-        return rate if rate * idle_s <= _STALLED_RATIO else _STALLED_RATIO / idle_s
+        if rate * idle_s > _STALLED_RATIO:
+            rate = _STALLED_RATIO / idle_s
+        return rate + rate_elsewhere or None
 
     # Limits and reserves
 
@@ -351,6 +367,11 @@ def _spent(share: LaneShare) -> float:
 
 def _rate(share: LaneShare, hold_s: float | None) -> float:
     """Return the permits per second that return to one lane; 0 when unknown."""
+    return _per_s(share.in_flight, share, hold_s)
+
+
+def _per_s(num_held: int, share: LaneShare, hold_s: float | None) -> float:
+    """Return how many of `num_held` permits return per second, if they are held as long as this lane's."""
     if share.holds.is_known:
-        return share.in_flight / max(share.holds.mean_s, 1e-6)
-    return share.in_flight / hold_s if hold_s else 0.0
+        return num_held / max(share.holds.mean_s, 1e-6)
+    return num_held / hold_s if hold_s else 0.0

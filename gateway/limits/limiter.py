@@ -82,6 +82,11 @@ class Limiter:
     @property
     def num_waiting(self) -> int:
         """Number of requests in this deployment's queue."""
+        return self.own_waiting
+
+    @property
+    def own_waiting(self) -> int:
+        """Number of this process's requests in this deployment's queue."""
         return sum([share.queue.num_waiting for share in self._ledger.waiting.values()])
 
     @property
@@ -230,9 +235,14 @@ class Limiter:
             del self._ledger.waiting[share.lane]
 
     def _push_out(self, share: LaneShare, admission_request: AdmissionRequest) -> None:
-        """Refuse the newest request of the tenant with the longest backlog to make room."""
+        """Refuse the newest request of the tenant with the longest backlog to make room.
+
+        Raises:
+            Shed: Nobody must make room: another process filled the lane since `can_wait`.
+        """
         loser = share.queue.push_out(admission_request.tenant, admission_request.tokens)
-        assert loser is not None, "there is room to wait, or somebody who makes it"
+        if loser is None:
+            raise self.no_room(admission_request)
         self._left_queue(share)
         if not loser.granted.done():
             loser.granted.set_result(refusal.tenant_share(share.lane, self._clock()))

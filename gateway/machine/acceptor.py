@@ -81,13 +81,7 @@ class Acceptor:
         channel = self._channels[column]
         channel.is_ready = False
         channel.num_handed = 0
-        channel.workers.setblocking(False)
-        with suppress(BlockingIOError):
-            while True:
-                message, descriptors, _, _ = socket.recv_fds(channel.workers, 1, 1)
-                if not message:
-                    break
-                self._pending.extend(socket.socket(fileno=descriptor) for descriptor in descriptors)
+        self._take_back(channel)
         if self._may_start and not self._is_stopped:
             channel.own.send(START)
         self._resume()
@@ -116,10 +110,22 @@ class Acceptor:
     def _hear(self, column: int) -> None:
         channel = self._channels[column]
         with suppress(BlockingIOError):
-            if channel.own.recv(64).endswith(READY):
-                channel.is_ready = True
+            was_ready, channel.is_ready = channel.is_ready, channel.own.recv(64).endswith(READY)
+            if channel.is_ready:
                 self._on_ready(column)
-                self._resume()
+            elif was_ready:  # else what is in the channel lets its next life start
+                self._take_back(channel)
+            self._resume()
+
+    def _take_back(self, channel: Channel) -> None:
+        """Keep the connections that nobody has received from a channel for other workers."""
+        channel.workers.setblocking(False)
+        with suppress(BlockingIOError):
+            while True:
+                message, descriptors, _, _ = socket.recv_fds(channel.workers, 1, 1)
+                if not message:
+                    break
+                self._pending.extend(socket.socket(fileno=descriptor) for descriptor in descriptors)
 
     def _resume(self) -> None:
         """Go on accepting, if a worker is ready."""

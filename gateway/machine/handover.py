@@ -1,8 +1,8 @@
 """HandedConnections: the connections that one worker is handed by the process that accepts them.
 
 A message is one byte with the descriptor of an accepted connection. One without a descriptor comes first: it lets the
-worker start, once the control process has. The worker sends one byte when it is ready. The end of the channel is the
-end of all connections.
+worker start, once the control process has. The worker sends one byte when it is ready, and another when it takes no
+further connection. The end of the channel is the end of all connections.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Final
 from gateway.machine.shared_counts import Cell, SharedCounts
 
 READY: Final = b"r"
+END: Final = b"e"
 START: Final = b"s"
 CONNECTION: Final = b"c"
 CONNECTIONS_ROW: Final = "connections"
@@ -65,12 +66,15 @@ class HandedConnections:
             await asyncio.wait(self._opening, timeout=timeout_s)
 
     def close(self) -> None:
-        """Take no further connection; those in the channel stay there for the next worker. Idempotent."""
+        """Take no further connection; those in the channel stay there for other workers. Idempotent."""
         if self._counting is not None:
             self._counting.cancel()
             self._counting = None
             self._loop.remove_reader(self._channel.fileno())
-        self._channel.close()
+        if self._channel.fileno() >= 0:
+            with suppress(OSError):  # nobody listens any more
+                self._channel.send(END, socket.MSG_DONTWAIT)
+            self._channel.close()
 
     def _receive(self) -> None:
         for _ in range(_AT_ONCE):

@@ -95,9 +95,11 @@ class MachineMetrics:
         if family is None:
             return
         for labels, (counts, total) in children:
+            histogram = family.labels(*labels)
+            if len(counts) != len(histogram.counts):  # of another version of this program
+                continue
             before, total_before = life.histograms.get((name, labels), ([0] * len(counts), 0.0))
             life.histograms[name, labels] = (counts, total)
-            histogram = family.labels(*labels)
             histogram.counts = [
                 sum_so_far + now - then for sum_so_far, now, then in zip(histogram.counts, counts, before, strict=True)
             ]

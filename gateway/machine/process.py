@@ -87,6 +87,10 @@ class MachineProcess:
         """Return a worker's even part of a bound that holds for the machine, at least 1."""
         return max(-(-value // self.spec.num_workers), 1)
 
+    def memory_part_of(self, num_bytes: int) -> int:
+        """Return the even part of the machine's memory that a worker, or the control process, may use; at least 1."""
+        return max(num_bytes // (self.spec.num_workers + 1), 1)
+
     def make_limiter(self, deployment: str, limit: Limit, clock: Clock) -> Limiter:
         """Return a limiter whose permits are those of all processes."""
         return SharedLimiter(limit, CountsRow(self.counts, f"deployment {deployment}"), self.wakeups, clock=clock)

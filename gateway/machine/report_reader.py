@@ -86,16 +86,14 @@ class ReportReader:
         try:
             async with await client.send(_REQUEST, _TIMEOUTS) as response:
                 report = _decoder.decode(await response.read(_MAX_BYTES))
+            self._live[column] = report.live
+            self._metrics.take(column, report)
+            self._on_hits(report.hits)
         except UpstreamError:  # it starts, or has died
             self._lose(column)
-            return
-        except msgspec.DecodeError as error:
+        except Exception as error:  # of another version of this program; the other workers are read on
             self._on_failure(error)
             self._lose(column)
-            return
-        self._live[column] = report.live
-        self._metrics.take(column, report)
-        self._on_hits(report.hits)
 
     def _lose(self, column: int) -> None:
         self._live.pop(column, None)

@@ -22,6 +22,8 @@ NUM_ROWS: Final = 4096
 WORD: Final = 8
 _NAME_WORDS: Final = 2
 _LOCK_TRIES: Final = 100
+_NAME_LOCK_TRIES: Final = 2000
+"""Tries for the lock of the names, which all processes want at once when a policy or members come into force."""
 _LOCK_PAUSE_S: Final = 0.00005
 
 
@@ -64,7 +66,7 @@ class SharedCounts:
         """
         high, low = _name_words(name)
         lock = RowLock(self.descriptor, 0)
-        if not lock.acquire():
+        if not lock.acquire(_NAME_LOCK_TRIES):
             raise TableFull("the table of shared counts is locked")
         try:
             row = self._find(high, low)
@@ -124,12 +126,12 @@ class RowLock:
         self._place = row
         self._depth = 0
 
-    def acquire(self) -> bool:
+    def acquire(self, num_tries: int = _LOCK_TRIES) -> bool:
         """Take the lock; False when another process has had it for milliseconds, such as one that is stopped."""
         if self._depth:
             self._depth += 1
             return True
-        for _ in range(_LOCK_TRIES):
+        for _ in range(num_tries):
             try:
                 fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self._place)
             except OSError:  # BlockingIOError or PermissionError, by the system
@@ -176,6 +178,11 @@ class CountsRow:
     def num_waiting(self) -> int:
         """Waiting requests of all processes."""
         return sum(self._waiting)
+
+    def num_waiting_elsewhere(self, most: float) -> float:
+        """Return the waiting requests of other processes, at most `most` of each."""
+        column = self._column
+        return sum(min(num, most) for other, num in enumerate(self._waiting) if other != column)
 
     @property
     def is_any_short(self) -> bool:

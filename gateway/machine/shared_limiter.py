@@ -1,7 +1,8 @@
 """SharedLimiter: the permits of one deployment for all processes of a gateway, which never exceed its limit together.
 
 A process decides for its own requests, as without others; permits in use elsewhere count as in use. Far from the limit
-no lock is needed: a race can use up one permit for each process at most. Near it the decision is made under the lock.
+no lock is needed: a process counts one more permit first and looks then, so others see it even while it is preempted.
+Near the limit the decision is made under the lock.
 Where requests of several processes wait, the processes take turns.
 """
 
@@ -48,6 +49,12 @@ class SharedLedger(Ledger):
         self.refresh()
         return super().next_waiter(now)
 
+    def _num_held_elsewhere(self) -> int:
+        return self._row.held_elsewhere
+
+    def _num_ahead_elsewhere(self, num_ahead: float) -> float:
+        return self._row.num_waiting_elsewhere(num_ahead + 1.0)  # processes take turns
+
     def open(self, share: LaneShare, admission_request: AdmissionRequest, is_long: bool, now: float) -> int:
         """Count one more permit; return the tokens that its prompt counts until its first token."""
         self._row.hold(1)
@@ -72,18 +79,24 @@ class SharedLimiter(Limiter):
         self._retry: asyncio.TimerHandle | None = None
 
     @property
+    def limit(self) -> int:
+        """Permits that may be in use at once: what this process's lanes may have, and what others hold."""
+        ledger = self._ledger
+        return min(ledger.cap, ledger.limit + self._row.held_elsewhere)
+
+    @property
     def in_flight(self) -> int:
         """Permits in use, of all processes."""
         return self._row.num_held
 
     def permits(self) -> tuple[int, int]:
         """Return `in_flight` and `limit`."""
-        return self._row.num_held, self._ledger.limit
+        return self._row.num_held, self.limit
 
     @property
     def has_free(self) -> bool:
         """True if fewer permits are in use than may be."""
-        return self._row.num_held < self._ledger.limit
+        return self._row.num_held < self.limit
 
     @property
     def num_waiting(self) -> int:
@@ -92,9 +105,14 @@ class SharedLimiter(Limiter):
 
     def try_acquire(self, admission_request: AdmissionRequest) -> Permit | None:
         """Return a permit when one is free for this request and no waiting request precedes it, else None."""
-        row = self._row
-        if self._ledger.cap - row.num_held > row.num_columns and not row.is_any_short:
-            return super().try_acquire(admission_request)
+        row, cap = self._row, self._ledger.cap
+        if cap - row.num_held > row.num_columns and not row.is_any_short:
+            row.hold(1)
+            try:
+                if cap - row.num_held >= row.num_columns and not row.is_any_short:
+                    return super().try_acquire(admission_request)
+            finally:
+                row.hold(-1)
         if not row.lock.acquire():
             return None
         try:

@@ -26,7 +26,7 @@ SIZES: Final[tuple[Size, ...]] = ("small", "large")
 ENGINE_STOP_TIMEOUT_S = 10.0
 """Time for an engine to stop: the gateway has drained by then, so an engine has nothing left to finish."""
 GATEWAY_STOP_MARGIN_S = 5.0
-"""Time beyond its drain for a gateway to stop; one with workers stops its processes one after the other."""
+"""Time beyond its notice and drain for a gateway to stop; one with workers stops its processes one after the other."""
 _ENGINE_PACKAGES = ("llguidance", "numba", "torch")
 ENGINE_REMEDY = "pip install 'penstock[engine]'"
 _PREDICTION_HEADS = "prediction_heads.safetensors"
@@ -108,7 +108,8 @@ def plan_launch(
     gateway = ChildSpec(
         name="gateway",
         argv=(*module_argv(python, "gateway"), "gateway"),
-        stop_timeout_s=config.process.drain_timeout_s
+        stop_timeout_s=config.process.drain_notice_s
+        + config.process.drain_timeout_s
         + GATEWAY_STOP_MARGIN_S * (2 if config.process.workers != 1 else 1),
         env={**python_env(), **variables_of(settings)},
         descriptors=(*public.descriptors, *admin.descriptors),

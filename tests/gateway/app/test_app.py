@@ -7,9 +7,14 @@ import gc
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from gateway.admin.views.live_state import LiveState
+from gateway.machine.machine_metrics import MachineMetrics
+from gateway.machine.reports import WorkerReport, family_values
+from gateway.telemetry.metrics import GatewayMetrics
 from tests.gateway.scripted import Wire, chunk, hang
 from tests.gateway.stack import Reply, chat, encode, running
 
@@ -88,6 +93,21 @@ async def test_an_embedder_that_ends_late_does_not_hold_up_the_stores(
         monkeypatch.setattr(stores, "aclose", note("stores", stores.aclose))
         monkeypatch.setattr(embedder, "aclose", note("embedder", embedder.aclose))
     assert closed == ["stores", "embedder"]
+
+
+async def test_gauges_that_a_worker_lowered_rise_again_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(tmp_path) as stack:
+        gateway, worker = stack.gateway, GatewayMetrics()
+        own = gateway.metrics.store_up.labels(), gateway.metrics.policy_reload_success.labels()
+        machine = MachineMetrics(gateway.metrics)
+        with monkeypatch.context() as patched:
+            patched.setattr(gateway, "_machine", SimpleNamespace(set_gauges=machine.set_gauges))
+            for value in (1.0, 0.0, 1.0):
+                worker.store_up.labels().set(value)
+                worker.policy_reload_success.labels().set(value)
+                machine.take(1, WorkerReport(life="a", values=family_values(worker.instruments), live=LiveState()))
+                gateway.metrics.instruments.refresh()
+                assert [gauge.value for gauge in own] == [value, value]
 
 
 async def test_requests_leave_no_garbage_for_the_collector(tmp_path: Path) -> None:

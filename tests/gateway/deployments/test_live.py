@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
 from gateway.deployments.health.ejection import EjectionRules
@@ -45,6 +48,15 @@ def test_the_state_goes_on_for_the_same_address_and_model_only() -> None:
     assert live.serves(entry)
     for other in (live_of("http://other"), live_of(model="n")):
         assert not other.serves(entry)
+
+
+@pytest.mark.parametrize(("name", "is_busy"), [("own_in_flight", True), ("own_waiting", True), ("in_flight", False)])
+def test_it_is_busy_by_its_own_requests_and_not_by_its_successors(name: str, is_busy: bool) -> None:
+    live = live_of()
+    assert not live.is_busy
+    counts = {"in_flight": 3, "num_waiting": 2, "own_in_flight": 0, "own_waiting": 0, name: 1}
+    live.limiter = cast(Any, SimpleNamespace(**counts))
+    assert live.is_busy is is_busy
 
 
 async def test_it_retires_when_its_last_request_has_ended() -> None:

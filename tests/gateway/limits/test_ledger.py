@@ -50,6 +50,16 @@ def test_rows_bound_the_permits_and_their_loss_lifts_the_bound() -> None:
     assert tally.cap == 8, "never above the policy's own limit"
 
 
+def test_a_pause_before_the_first_permit_is_no_stall() -> None:
+    tally, chat = ledger(1), lane()
+    share = tally.share_of(chat)
+    tally.open(share, admission_request(chat), False, 1000.0)
+    assert tally.wait_s(1001.0, admission_request(chat), 2.0) == pytest.approx(2.0)
+    stalled_s = tally.wait_s(1100.0, admission_request(chat), 2.0)
+    assert stalled_s is not None
+    assert stalled_s > 10.0
+
+
 def test_a_new_limit_counts_at_once() -> None:
     tally, chat = ledger(8), lane()
     take(tally, chat, 4)

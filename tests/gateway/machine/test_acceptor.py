@@ -129,7 +129,7 @@ async def test_what_a_dead_worker_did_not_receive_goes_to_another() -> None:
         dead = await found.start_worker(1)
         await found.start_worker(2)
         await found.connect(2)
-        dead.close()  # it reads no more
+        asyncio.get_running_loop().remove_reader(dead._channel.fileno())  # killed: it reads no more and says nothing
         waiting = [asyncio.create_task(found.connect(1)) for _ in range(4)]
         async with asyncio.timeout(5):
             while found.channels[1].num_handed < 3:
@@ -139,6 +139,34 @@ async def test_what_a_dead_worker_did_not_receive_goes_to_another() -> None:
         assert {column for each in await asyncio.gather(*waiting) for column, _ in each} == {2}
         await found.start_worker(1)  # its next life may start at once
         assert {column for column, _ in await found.connect(2)} == {1}
+
+
+async def test_a_worker_that_ends_by_itself_gets_no_further_connection() -> None:
+    with bench() as found:
+        ending = await found.start_worker(1)
+        await found.start_worker(2)
+        await found.connect(2)
+        ending.close()
+        ending.close()
+        assert {column for column, _ in await found.connect(6)} == {2}
+        assert found.ready == [1, 2]
+
+
+async def test_what_an_ending_worker_did_not_receive_goes_to_another() -> None:
+    with bench() as found:
+        ending = await found.start_worker(1)
+        found.channels[1].num_handed = -10  # connections go there first
+        await found.start_worker(2)
+        async with asyncio.timeout(5):
+            while found.ready != [1, 2]:
+                await asyncio.sleep(0)
+        accepted, client = socket.socketpair()
+        found.acceptor._pending.append(accepted)
+        found.acceptor._hand_over_pending()
+        ending.close()  # before it reads
+        with client:
+            client.setblocking(False)
+            assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 1), 5) == b"2"
 
 
 async def test_the_end_hands_over_what_waits_and_refuses_the_rest() -> None:

@@ -59,6 +59,22 @@ def test_histograms_add_up_beside_the_control_processs_own() -> None:
     assert abs(child.total - 500.306) < 1e-6
 
 
+def test_a_histogram_with_other_buckets_is_left_out() -> None:
+    total, worker = GatewayMetrics(), GatewayMetrics()
+    machine = MachineMetrics(total)
+    worker.requests.labels(*LABELS).inc(2)
+    worker.overhead.labels().observe(0.003)
+    found = report("a", worker)
+    for name, children in found.values.histograms.items():
+        found.values.histograms[name] = [(labels, ([*counts, 0], sum_s)) for labels, (counts, sum_s) in children]
+    for _ in range(2):
+        machine.take(1, found)
+
+    assert total.requests.labels(*LABELS).value == 2
+    child = total.overhead.labels()
+    assert (sum(child.counts), child.total) == (0, 0.0)
+
+
 def test_gauges_combine_and_those_of_a_lost_worker_go() -> None:
     total = GatewayMetrics()
     machine = MachineMetrics(total)

@@ -35,6 +35,15 @@ def test_a_worker_has_an_even_part_of_a_bound(value: int, num_workers: int, part
     found.handed.close()
 
 
+@pytest.mark.parametrize(("num_bytes", "num_workers", "part"), [(10_000, 4, 2000), (10, 2, 3), (1, 8, 1)])
+def test_the_control_process_has_a_part_of_the_memory_too(
+    num_bytes: int, num_workers: int, part: int, tmp_path: Path
+) -> None:
+    found = process(1, num_workers, tmp_path)
+    assert found.memory_part_of(num_bytes) == part
+    found.handed.close()
+
+
 def test_processes_know_each_other_by_their_sockets(tmp_path: Path) -> None:
     control, worker = process(CONTROL, 2, tmp_path), process(2, 2, tmp_path)
     assert (control.is_control, worker.is_control) == (True, False)

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from gateway.admin.views.live_state import LiveState
 from gateway.app.upstream_clients import open_upstream
 from gateway.http.asgi import ASGIApp, Receive, Scope, Send, respond
@@ -52,6 +54,29 @@ def reporting(metrics: GatewayMetrics) -> ReportApplication:
 
 async def nonsense(scope: Scope, receive: Receive, send: Send) -> None:
     await respond(send, 200, [], b"\xff")
+
+
+async def test_a_report_that_cannot_be_added_is_reported_and_the_next_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[Exception] = []
+    target = Target.parse(f"unix:{tmp_path}/w1.sock")
+    client = open_upstream(target, limits=PoolLimits(max_connections=2), clock=time.monotonic)
+    metrics = MachineMetrics(GatewayMetrics())
+    reader = ReportReader({1: client}, metrics, on_hits=lambda hits: None, on_failure=failures.append, clock=Clock())
+
+    def refuse(column: int, report: WorkerReport) -> None:
+        raise ValueError("of another version")
+
+    async with worker(tmp_path / "w1.sock", reporting(GatewayMetrics())):
+        with monkeypatch.context() as patched:
+            patched.setattr(metrics, "take", refuse)
+            await reader.refresh()
+        assert [str(failure) for failure in failures] == ["of another version"]
+        assert reader.live_states == ()
+        await reader.refresh()
+        assert len(reader.live_states) == 1
+    await reader.aclose()
 
 
 async def test_reads_all_workers_and_reports_what_it_cannot_read(tmp_path: Path) -> None:

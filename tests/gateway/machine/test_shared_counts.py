@@ -6,7 +6,9 @@ import gc
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -86,18 +88,18 @@ def test_a_row_that_nobody_uses_may_have_another_name(table: list[SharedCounts])
 _HOLD = """
 import sys
 from gateway.machine.shared_counts import RowLock
-lock = RowLock(int(sys.argv[1]), 7)
+lock = RowLock(int(sys.argv[1]), int(sys.argv[2]))
 assert lock.acquire()
 print("held", flush=True)
 sys.stdin.read()
 """
 
 
-def test_a_lock_is_one_processs_and_ends_with_it(table: list[SharedCounts]) -> None:
-    descriptor = table[0].descriptor
-    mine = RowLock(descriptor, 7)
+@contextmanager
+def held_elsewhere(descriptor: int, row: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process that has the lock of a row."""
     holder = subprocess.Popen(
-        [sys.executable, "-c", _HOLD, str(descriptor)],
+        [sys.executable, "-c", _HOLD, str(descriptor), str(row)],
         pass_fds=[descriptor],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -106,11 +108,38 @@ def test_a_lock_is_one_processs_and_ends_with_it(table: list[SharedCounts]) -> N
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        assert not mine.acquire()
-        assert RowLock(descriptor, 8).acquire()
+        yield holder
     finally:
         holder.kill()
-        holder.communicate()
+        holder.wait()
+        for stream in (holder.stdin, holder.stdout):
+            assert stream is not None
+            stream.close()
+
+
+def test_a_new_name_waits_longer_for_the_lock_than_a_grant(
+    table: list[SharedCounts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    with held_elsewhere(table[0].descriptor, 0) as holder:
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            if sum(pauses) > 0.05 and holder.poll() is None:
+                holder.kill()
+                os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
+
+        monkeypatch.setattr(time, "sleep", pause)
+        CountsRow(table[0], "deployment a").hold(1)
+    assert 0.05 < sum(pauses) < 0.1
+
+
+def test_a_lock_is_one_processs_and_ends_with_it(table: list[SharedCounts]) -> None:
+    descriptor = table[0].descriptor
+    mine = RowLock(descriptor, 7)
+    with held_elsewhere(descriptor, 7):
+        assert not mine.acquire()
+        assert RowLock(descriptor, 8).acquire()
     assert mine.acquire()
     assert mine.acquire()  # again by its holder
     mine.release()

@@ -13,10 +13,11 @@ import pytest
 
 from gateway.errors import Shed
 from gateway.limits.lane import LaneRules
+from gateway.limits.lane_share import LaneShare
 from gateway.limits.limit import StaticLimit
 from gateway.limits.permit import AdmissionRequest, Permit
 from gateway.machine.shared_counts import CountsRow, SharedCounts, create_table
-from gateway.machine.shared_limiter import SharedLane, SharedLimiter
+from gateway.machine.shared_limiter import SharedLane, SharedLedger, SharedLimiter
 from gateway.machine.wakeups import Wakeups
 
 NUM = 3
@@ -115,6 +116,83 @@ async def test_a_queues_bound_holds_for_all_processes() -> None:
         for task in waiting:
             (await asyncio.wait_for(task, 5)).release()
         assert {lane.total_waiting for lane in all_of_them.lanes} == {0}
+
+
+async def test_a_queue_that_another_process_fills_meanwhile_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    with machine(1, max_queue=1) as all_of_them:
+        permit = await all_of_them.acquire(1)
+        look = SharedLimiter.can_wait
+
+        def is_filled_after(self: SharedLimiter, admission_request: AdmissionRequest) -> bool:
+            can_wait = look(self, admission_request)
+            all_of_them.lanes[1].num_waiting += 1
+            return can_wait
+
+        monkeypatch.setattr(SharedLimiter, "can_wait", is_filled_after)
+        with pytest.raises(Shed):
+            await all_of_them.acquire(0)
+        assert all_of_them.lanes[0].num_waiting == 0
+        permit.release()
+
+
+async def test_a_process_that_is_preempted_before_it_takes_a_permit_exceeds_no_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with machine(10) as all_of_them:
+        permits = [await all_of_them.acquire(1) for _ in range(6)]
+        look = SharedLedger.may_start
+
+        def is_preempted_after(self: SharedLedger, share: LaneShare, tenant: str, is_long: bool, now: float) -> bool:
+            may_start = look(self, share, tenant, is_long, now)
+            monkeypatch.setattr(SharedLedger, "may_start", look)
+            for process in (1, 2):
+                admission_request = AdmissionRequest(all_of_them.lanes[process])
+                while (permit := all_of_them.limiters[process].try_acquire(admission_request)) is not None:
+                    permits.append(permit)
+            return may_start
+
+        monkeypatch.setattr(SharedLedger, "may_start", is_preempted_after)
+        permits.append(await all_of_them.acquire(0))
+        assert all_of_them.limiters[0].in_flight == len(permits) == 10
+        for permit in permits:
+            permit.release()
+        assert {limiter.in_flight for limiter in all_of_them.limiters} == {0}
+
+
+async def test_what_processes_learn_for_their_own_lanes_adds_up() -> None:
+    with machine(64) as all_of_them:
+        permits = []
+        for process, limiter in enumerate(all_of_them.limiters):
+            limiter.set_limit(StaticLimit(64), is_adaptive=True)
+            permits += [await all_of_them.acquire(process) for _ in range(8)]
+        for lane, limiter in zip(all_of_them.lanes, all_of_them.limiters, strict=True):
+            learned = limiter._ledger.shares[lane].limit
+            assert learned is not None
+            learned.value = 12.0 * permits[0].tokens
+            limiter._ledger.refresh_limit()
+            assert limiter.limit == 12 + 16
+            assert limiter.permits() == (24, 28)
+            assert limiter.has_free
+        for permit in permits:
+            permit.release()
+        assert [limiter.limit for limiter in all_of_them.limiters] == [12, 12, 12]
+
+
+async def test_the_forecast_counts_what_other_processes_hold_and_who_takes_a_turn_first() -> None:
+    with machine(2) as all_of_them:
+        permits = [await all_of_them.acquire(0) for _ in range(2)]
+        waiting = [asyncio.create_task(all_of_them.acquire(0)) for _ in range(20)]
+        await settle()
+        request = AdmissionRequest(all_of_them.lanes[1])
+        limiter = all_of_them.limiters[1]
+        expected_s, _ = limiter.expected_wait(time.monotonic(), request, 1.0, False)
+        assert 0.5 <= expected_s <= 2.0, "2 permits that return each second, and a turn of process 0 before"
+        assert limiter.wait_s(time.monotonic(), request) == 0.0, "nobody knows how long permits are held"
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        for permit in permits:
+            permit.release()
 
 
 async def test_a_dead_processs_permits_are_free_again() -> None:

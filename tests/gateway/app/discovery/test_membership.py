@@ -8,6 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from gateway.machine.shared_counts import TableFull
+from gateway.routing.snapshot import PolicySnapshot, SnapshotBuilder
 from gateway.telemetry.records.tape import read_tape
 from tests.gateway.scripted import ScriptedUpstream, Wire, chunk
 from tests.gateway.stack import Stack, chat, running
@@ -105,6 +109,22 @@ async def test_members_come_and_their_stream_finishes_when_they_go(tmp_path: Pat
         reply = await stream
         assert reply.body.endswith(b"data: [DONE]\n\n")
         assert found.upstreams[0].num_gone == 0
+
+
+async def test_members_that_find_no_counts_come_a_moment_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build, num_refused = SnapshotBuilder.build, 0
+
+    def is_locked_at_first(self: SnapshotBuilder, *given: Any) -> PolicySnapshot:
+        nonlocal num_refused
+        if num_refused < 2:
+            num_refused += 1
+            raise TableFull("the table of shared counts is locked")
+        return build(self, *given)
+
+    async with world(tmp_path) as found:
+        monkeypatch.setattr(SnapshotBuilder, "build", is_locked_at_first)
+        await found.write(0)
+        assert len(found.stack.lines("members_refused")) == num_refused == 2
 
 
 async def test_a_member_that_returns_within_the_drain_continues(tmp_path: Path) -> None:

@@ -136,6 +136,14 @@ def test_the_gateway_inherits_the_sockets_that_listen_already_and_has_time_to_dr
         socket.create_connection((host, int(port)), 1)
 
 
+def test_the_gateway_has_time_for_its_notice_and_its_drain(tmp_path: Path) -> None:
+    policy = Policy(schema_version=1, deployments=(Deployment(id="a", url="http://a", model="m"),))
+    config = settings(tmp_path)
+    config = replace(config, process=replace(config.process, drain_notice_s=30.0, drain_timeout_s=5.0))
+    with plan_launch(config, policy, num_cores=2) as plan:
+        assert plan.gateway.stop_timeout_s > 35.0
+
+
 def test_a_plan_that_cannot_have_its_second_address_lets_the_first_go(tmp_path: Path) -> None:
     policy = Policy(schema_version=1, deployments=(Deployment(id="a", url="http://a", model="m"),))
     with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket() as free:
