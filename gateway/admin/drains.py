@@ -58,13 +58,13 @@ class Drains:
 
     @serves(DRAIN_PATH, "POST")
     async def order(self, request: AdminRequest) -> Response:
-        """Drain a deployment, or put it back into service.
+        """Drain a deployment, or put it back into service, even where the drain outlived its member.
 
         Raises NotFound, InvalidRequest and StoreUnavailable; then nothing has changed.
         """
         name = request.path_params["name"]
         drain_order = request.fill(DrainOrder)
-        if name not in self._deployments():
+        if name not in self._deployments() and (drain_order.drain or name not in self._drained):
             raise NotFound("There is no such deployment in the policy in force.")
         if drain_order.drain:
             await self._store.put(SPACE, name, msgspec.json.encode({"reason": drain_order.reason}))

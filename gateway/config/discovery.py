@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
 from gateway.config.addresses import address_problem
@@ -14,7 +15,8 @@ class DiscoverySettings:
     """`[process.discovery]`: how members of deployments with `discover` are found; the policy names them."""
 
     dns_server: str = ""
-    """Name server `host:port` for `dns` and `srv`; empty: those of `/etc/resolv.conf`, with its search domains."""
+    """IP address and port of a name server for `dns` and `srv`, as in `10.0.0.1:53`; empty: those of
+    `/etc/resolv.conf`, with its search domains."""
     kubernetes_url: str = ""
     """URL of the Kubernetes API server; empty: that of the pod's environment."""
     kubernetes_token_file: Path | None = None
@@ -28,8 +30,18 @@ class DiscoverySettings:
 
     def __post_init__(self) -> None:
         """Reject values no type can; ConfigError starts with the key."""
-        if self.dns_server and (problem := address_problem(self.dns_server)):
+        if self.dns_server and (problem := address_problem(self.dns_server) or _server_problem(self.dns_server)):
             raise ConfigError(f"dns_server: {problem}")
         if self.kubernetes_url and not self.kubernetes_url.startswith(("http://", "https://")):
             raise ConfigError(f"kubernetes_url: expected https://host:port, got {self.kubernetes_url!r}")
         require_range("drain_s", self.drain_s, 0.0, 3600.0)
+
+
+def _server_problem(address: str) -> str | None:
+    """Return what is wrong with the address of a name server, which no name server could resolve."""
+    host, _, port = address.rpartition(":")
+    try:
+        ip_address(host.strip("[]"))
+    except ValueError:
+        return f'expected an IP address and a port, such as 10.0.0.1:53 or [fd00::1]:53, got "{address}"'
+    return None if int(port) else f'expected a port from 1 to 65535, got "{address}"'

@@ -81,7 +81,7 @@ class Discovery:
         return {key: source.members for key, source in self.sources.items()}
 
     def follow(self, policies: Iterable[Policy]) -> None:
-        """Follow the sources of these policies, and no others."""
+        """Follow the sources of these policies, and no others; a source that begins anew keeps its last members."""
         wanted = {
             deployment.discover.source
             for policy in policies
@@ -91,8 +91,10 @@ class Discovery:
         for key in self.sources.keys() - wanted:
             del self.sources[key]
             self._tasks.pop(key).cancel()
-        for key in wanted - self.sources.keys():
-            self._begin(key)
+        for key in wanted:
+            task = self._tasks.get(key)
+            if task is None or task.done():  # one that crashed, or could not be opened, begins anew
+                self._begin(key)
 
     async def settle(self, timeout_s: float) -> None:
         """Wait until every source has reported once, or until the time is over."""
@@ -116,7 +118,9 @@ class Discovery:
             reader = self._open_source(key)
         except SourceError as error:
             reader = _Unreadable(str(error))
-        source = self.sources[key] = FollowedSource(self._clock, self._note_change, partial(self._note_look, key))
+        source = self.sources.get(key)
+        if source is None:
+            source = self.sources[key] = FollowedSource(self._clock, self._note_change, partial(self._note_look, key))
         task = asyncio.get_running_loop().create_task(reader.follow(source), name=f"members {key[0]} {key[1]}")
         task.add_done_callback(lambda done: self._note_end(source, done))
         self._tasks[key] = task

@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
-from gateway.discovery.source import Listing, Pause, SourceError, poll, usable
+from gateway.discovery.source import Listing, Pause, SourceError, poll, take_usable
 from routing_policies.policy.members import Address
 
 LEAST_TTL_S: Final = 1.0
 """Shortest time between two lookups; a TTL of 0 would send queries without end."""
 LONGEST_TTL_S: Final = 300.0
+NEGATIVE_TTL_S: Final = 5.0
+"""Longest time for which "there are none" holds where the answer has no SOA record that says so (RFC 2308)."""
 LOOKUP_TIMEOUT_S: Final = 5.0
 
 
@@ -54,12 +56,13 @@ class DnsClient:
             )
         except dns.resolver.NXDOMAIN as error:
             responses = error.responses().values()  # type: ignore[no-untyped-call]
-            ttl_s = min((one.resolve_chaining().minimum_ttl for one in responses), default=LEAST_TTL_S)
-            return DnsRecords((), ttl_s)
+            ttls = (_negative_ttl_s(one.resolve_chaining().minimum_ttl, one) for one in responses)
+            return DnsRecords((), min(ttls, default=LEAST_TTL_S))
         except (dns.exception.DNSException, OSError) as error:
             raise SourceError(f"{name} {kind}: {str(error)[:200] or type(error).__name__}") from error
         values = tuple(sorted(_value(kind, record) for record in answer.rrset or ()))
-        return DnsRecords(values, max(answer.expiration - time.time(), 0.0))
+        ttl_s = max(answer.expiration - time.time(), 0.0)
+        return DnsRecords(values, ttl_s if values else _negative_ttl_s(ttl_s, answer.response))
 
     def _resolver(self) -> Any:
         import dns.asyncresolver
@@ -71,8 +74,19 @@ class DnsClient:
             raise SourceError(f"resolv.conf: {error}") from error
         if self._server:
             host, _, port = self._server.rpartition(":")
-            resolver.nameservers, resolver.port = [host.strip("[]")], int(port)
+            try:
+                resolver.nameservers, resolver.port = [host.strip("[]")], int(port)
+            except ValueError as error:
+                raise SourceError(f"name server {self._server}: {error}") from error
         return resolver
+
+
+def _negative_ttl_s(ttl_s: float, response: Any) -> float:
+    """Return for how long an answer without records holds; the resolver's default is a day and more."""
+    import dns.rdatatype
+
+    has_soa = any(found.rdtype == dns.rdatatype.SOA for found in response.authority)
+    return ttl_s if has_soa else min(ttl_s, NEGATIVE_TTL_S)
 
 
 def _value(kind: str, record: Any) -> tuple[int, str, int]:
@@ -106,15 +120,16 @@ class DnsSource:
 
         async def once() -> float:
             members, ttl_s = await look()
-            listing.take(usable(members))
+            take_usable(listing, members)
             return min(max(float(ttl_s), LEAST_TTL_S), LONGEST_TTL_S)
 
         await poll(once, listing, self._pause)
 
     async def _look_addresses(self) -> tuple[list[Address], float]:
-        """Return the members by both address families.
+        """Return the members by A records, or by AAAA records where there are no others.
 
-        A family that cannot be looked up keeps its last records while the other one answers.
+        A host with addresses of both families would count as two. A family that cannot be looked up keeps its last
+        records while the other one answers.
         """
         kinds = ("A", "AAAA")
         found = await asyncio.gather(*(self._lookup(self._name, kind) for kind in kinds), return_exceptions=True)
@@ -126,7 +141,8 @@ class DnsSource:
             elif not isinstance(records, SourceError):
                 raise records
         failed = next((one for one in found if isinstance(one, SourceError)), None)
-        hosts = [host for kind in kinds for _, host, _ in self._known.get(kind, ())]
+        known = next((self._known[kind] for kind in kinds if self._known.get(kind)), ())
+        hosts = [host for _, host, _ in known]
         if failed is not None and (not ttls or not hosts):
             raise failed
         assert self._port is not None, "address records name no port"

@@ -9,7 +9,7 @@ import httpx
 import msgspec
 
 from gateway.discovery.http_json import fetch_json
-from gateway.discovery.source import Listing, Pause, SourceError, poll, usable
+from gateway.discovery.source import Listing, Pause, SourceError, poll, take_usable
 from routing_policies.policy.members import Address
 
 LOOK_S: Final = 2.0
@@ -55,7 +55,7 @@ class RayProxies:
             found = await fetch_json(self._client, request, _ServeDetails)
             if not found.proxies:  # Serve is not running, or its controller starts anew
                 raise SourceError("Serve runs no proxy on this cluster")
-            listing.take(usable(found.members()))
+            take_usable(listing, found.members())
             return LOOK_S
 
         await poll(once, listing, self._pause)

@@ -73,6 +73,24 @@ async def poll(look: Callable[[], Awaitable[float]], listing: Listing, pause: Pa
 def usable(members: Sequence[Address]) -> tuple[Address, ...]:
     """Return the members in a stable order, each once; raises SourceError for an address that no URL can hold."""
     for address in members:
-        if not 1 <= address.port <= 65_535 or "/" in address.host or url_problem(f"http://{address}") is not None:
+        if not _is_usable(address):
             raise SourceError(f"{str(address)[:100]!r} is no host and port")
     return tuple(sorted(dict.fromkeys(members)))
+
+
+def take_usable(listing: Listing, members: Sequence[Address]) -> None:
+    """Report the members that a URL can hold, then a failure that names the first of the others.
+
+    Where all of them are unusable, the last members stay.
+    """
+    fit = [address for address in members if _is_usable(address)]
+    if fit or not members:
+        listing.take(usable(fit))
+    refused = next((address for address in members if not _is_usable(address)), None)
+    if refused is not None:
+        num_out = len(members) - len(fit)
+        listing.fail(f"{str(refused)[:100]!r} is no host and port; {num_out} of {len(members)} addresses are left out")
+
+
+def _is_usable(address: Address) -> bool:
+    return 1 <= address.port <= 65_535 and "/" not in address.host and url_problem(f"http://{address}") is None

@@ -162,9 +162,14 @@ class Forwarder:
         return live
 
     def _successor(self, work: ForwardRequest, first: str) -> LiveDeployment | None:
-        """Return the deployment that takes over from the first of a cascade; None when none can at once."""
+        """Return the deployment that takes over from the first of a cascade; None when none can at once.
+
+        Other members of the first one's group are no successors: they have the same model.
+        """
+        group = group_of(first)
+        peers = frozenset(one for one in work.planned.deployment_ids if group_of(one) == group)
         try:
-            live, decision = self._pick(work, frozenset({first}))
+            live, decision = self._pick(work, peers)
         except Shed:
             return None
         return live if decision.deployment is not None else None

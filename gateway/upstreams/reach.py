@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -43,8 +43,14 @@ class UpstreamReach:
     """Forward proxy; None for a direct connection."""
 
 
-def reach_of(deployment: Deployment, environment: Mapping[str, str]) -> UpstreamReach:
-    """Return the deployment's reach, reading its CA file; raises ReachError."""
+MakeContext = Callable[[Path | None], ssl.SSLContext]
+"""Maker of the context for a CA file."""
+
+
+def reach_of(
+    deployment: Deployment, environment: Mapping[str, str], make_context: MakeContext = client_context
+) -> UpstreamReach:
+    """Return the deployment's reach; `make_context` reads its CA file. Raises ReachError."""
     headers = headers_of(deployment, environment)
     try:
         target = _named(Target.parse(deployment.url), deployment)
@@ -52,7 +58,7 @@ def reach_of(deployment: Deployment, environment: Mapping[str, str]) -> Upstream
         raise ReachError(f"deployments.{deployment.id}.url: {error}") from error
     ca_file = None if deployment.tls is None else Path(deployment.tls.ca_file)
     try:
-        context = client_context(ca_file) if target.is_tls else None
+        context = make_context(ca_file) if target.is_tls else None
     except TlsConfigError as error:
         raise ReachError(f"deployments.{deployment.id}.tls.ca_file: {error}") from error
     return UpstreamReach(target=target, tls=context, headers=headers, proxy=_proxy_of(deployment, target, environment))

@@ -90,6 +90,17 @@ def test_engines_follow_the_wait_where_their_own_permits_are_out_and_one_is_in_r
     assert evaluated(given, expected, tmp_path) == ""
 
 
+@pytest.mark.skipif(_PROMTOOL is None, reason="promtool is not installed")
+def test_an_engine_whose_name_begins_with_anothers_name_does_not_count_for_it(tmp_path: Path) -> None:
+    other = [
+        {**one, "series": one["series"].replace('"small-', '"small-fast-')}
+        for one in series(TWO_SECONDS, busy="small", ready=3)
+        if '"small-' in one["series"]
+    ]
+    expected = wanted(0, 2, LIGHT + 1, FULL + 1)
+    assert evaluated(series(TWO_SECONDS, busy="large") + other, expected, tmp_path) == ""
+
+
 def recorded() -> list[dict[str, str]]:
     """The recording as promtool takes it: a gateway called g1, one value each fifteen seconds."""
     found: dict[str, list[float | None]] = json.loads(RECORDING.read_text())

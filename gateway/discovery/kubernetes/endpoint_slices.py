@@ -1,7 +1,7 @@
 """EndpointSliceTable: the slices of one Service, and the members that they list. Pure.
 
 Kubernetes splits a Service's endpoints into slices, which change one by one. An endpoint is a member while it is ready;
-`ready` is false for a pod that terminates.
+`ready` is false for a pod that terminates. A pod of a dual-stack Service is listed once for each address family.
 """
 
 from __future__ import annotations
@@ -22,11 +22,18 @@ class SliceConditions(msgspec.Struct, frozen=True):
     ready: bool | None = None
 
 
+class TargetRef(msgspec.Struct, frozen=True):
+    """Object behind an endpoint, which is a pod in most cases."""
+
+    uid: str = ""
+
+
 class SliceEndpoint(msgspec.Struct, frozen=True):
     """One endpoint; its addresses are interchangeable, and consumers use the first."""
 
     addresses: tuple[str, ...] = ()
     conditions: SliceConditions = SliceConditions()
+    target: TargetRef | None = msgspec.field(name="targetRef", default=None)
 
     @property
     def is_ready(self) -> bool:
@@ -79,14 +86,22 @@ class EndpointSliceTable:
         self._slices.pop(name, None)
 
     def members(self) -> list[Address]:
-        """Return the ready endpoints of all slices; raises SourceError where the port is not clear."""
-        found: list[Address] = []
+        """Return the ready endpoints of all slices, one address for each pod, IPv4 before IPv6.
+
+        Raises:
+            SourceError: The port is not clear.
+        """
+        found: dict[str, Address] = {}
         for one in self._slices.values():
             ready = [endpoint for endpoint in one.endpoints or () if endpoint.is_ready]
             if ready:
                 port = self._port_of(one)
-                found += [Address(endpoint.addresses[0].lower(), port) for endpoint in ready]
-        return found
+                for endpoint in ready:
+                    address = Address(endpoint.addresses[0].lower(), port)
+                    owner = (endpoint.target and endpoint.target.uid) or str(address)
+                    if owner not in found or ":" in found[owner].host:
+                        found[owner] = address
+        return list(found.values())
 
     def _port_of(self, one: EndpointSlice) -> int:
         if isinstance(self._port, int):

@@ -15,7 +15,7 @@ import msgspec
 from gateway.discovery.http_json import UnexpectedStatus, fetch_json
 from gateway.discovery.kubernetes.api_server import ANSWER_TIMEOUT_S, KubernetesApi
 from gateway.discovery.kubernetes.endpoint_slices import EndpointSlice, EndpointSliceTable, ObjectMeta
-from gateway.discovery.source import Backoff, Listing, Pause, SourceError, usable
+from gateway.discovery.source import FIRST_PAUSE_S, Backoff, Listing, Pause, SourceError, take_usable
 
 WATCH_S: Final = 240
 """Seconds after which the server ends a watch, so that a connection that died unseen is not kept for longer."""
@@ -77,16 +77,24 @@ class EndpointSliceWatch:
             try:
                 if not self._version:
                     await self._list()
-                    listing.take(usable(self._table.members()))
+                    self._tell(listing)
                     backoff.reset()
-                if not await self._watch(listing, backoff):  # a server that ends each watch at once is not hurried
-                    await self._pause(backoff.failed())
+                has_read = await self._watch(listing, backoff)
+                # A server that ends each watch at once, or after one event, is not hurried.
+                await self._pause(FIRST_PAUSE_S if has_read else backoff.failed())
             except _Gone:
                 self._version = ""
                 await self._pause(backoff.failed())
             except SourceError as error:
                 listing.fail(str(error))
                 await self._pause(backoff.failed())
+
+    def _tell(self, listing: Listing) -> None:
+        """Report the members; a listing that is refused is a failure, and later events may mend it."""
+        try:
+            take_usable(listing, self._table.members())
+        except SourceError as error:
+            listing.fail(str(error))
 
     async def _list(self) -> None:
         """Read every page of the list; raises SourceError, or _Gone when the list changed too much meanwhile."""
@@ -134,7 +142,7 @@ class EndpointSliceWatch:
                     raise _Gone
                 if response.status_code != 200:
                     raise UnexpectedStatus(request.url.host, response.status_code)
-                listing.take(usable(self._table.members()))
+                self._tell(listing)
                 return await self._read(response, listing, backoff)
             finally:
                 await response.aclose()
@@ -149,7 +157,7 @@ class EndpointSliceWatch:
             buffer = bytearray(rest)
             changed = [self._take(line) for line in lines if line.strip()]
             if any(changed):
-                listing.take(usable(self._table.members()))
+                self._tell(listing)
             if changed:
                 has_read = True
                 backoff.reset()

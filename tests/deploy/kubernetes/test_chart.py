@@ -69,6 +69,19 @@ with helm_python.Chart.load(sys.argv[1]) as chart:
     assert place in message
 
 
+def test_the_serve_application_has_the_name_and_the_replicas_of_the_values() -> None:
+    script = """
+with helm_python.Chart.load(sys.argv[1]) as chart:
+    print(chart.render(json.loads(sys.argv[2]), name="penstock", namespace="penstock")["penstock/templates/ray.yaml"])
+"""
+    ray = {"enabled": True, "servedName": "other-model", "workers": {"replicas": {"min": 2, "max": 9}}}
+    service = next(yaml.safe_load_all(helm(script, json.dumps({"ray": ray}))))
+    (application,) = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
+    assert application["args"]["model"] == "other-model"
+    scaling = application["args"]["scaling"]
+    assert (scaling["min_replicas"], scaling["max_replicas"]) == (2, 9)
+
+
 def test_the_chart_holds_what_other_folders_share_with_it() -> None:
     for name, source in COPIES.items():
         assert (CHART / "files" / name).read_text() == source.read_text(), "run `python -m deploy.kubernetes`"

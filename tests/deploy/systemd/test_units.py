@@ -102,7 +102,9 @@ def test_the_gateways_settings_exist_and_its_drain_fits_its_stop(tmp_path: Path)
     config = load_config(None, environment("penstock-gateway.service") | example, cwd=tmp_path)
     needed_s = config.process.drain_notice_s + config.process.drain_timeout_s
     assert int(service["TimeoutStopSec"][0]) >= needed_s + 10
-    assert str(config.process.runtime_dir) == f"/run/{service['RuntimeDirectory'][0]}"
+    # systemd deletes a RuntimeDirectory at every stop, and the embedded store stands in this folder.
+    assert str(config.process.runtime_dir).startswith(f"/var/lib/{service['StateDirectory'][0]}/")
+    assert "RuntimeDirectory" not in service
     assert environment("penstock-gateway.service")["STARTUP_URL"].startswith(f"http://{config.public.listen}/")
 
 

@@ -11,7 +11,8 @@ import pytest
 from gateway.access.audit_log import AuditLog
 from gateway.access.identity import SYSTEM
 from gateway.admin.api.request import AdminRequest
-from gateway.admin.drains import Drains
+from gateway.admin.drains import SPACE, Drains
+from gateway.errors import NotFound
 from gateway.store.base import Store
 from gateway.store.embedded import EmbeddedStore
 from tests.gateway.admin.test_context import POLICY, _until
@@ -119,3 +120,15 @@ async def test_a_drained_deployment_gets_nothing_new_until_it_is_taken_back(stac
     await _until(lambda: stack.gateway.room._deployments()["small"].is_ready)
     served = await stack.call(chat(temperature=0.6))
     assert served.headers["x-penstock-deployment"] == "small"
+
+
+async def test_a_drain_that_outlived_its_deployment_can_be_taken_back(shared: Store) -> None:
+    process = Process(shared)
+    await process.drains.order(ordering("d1", drain=True))
+    process.live = snapshot_of(fleet_policy(1), lambda: 0.0).deployments
+    with pytest.raises(NotFound):
+        await process.drains.order(ordering("d1", drain=True))
+    await process.drains.order(ordering("d1", drain=False))
+    assert await shared.keys(SPACE, limit=9) == ()
+    with pytest.raises(NotFound):
+        await process.drains.order(ordering("d1", drain=False))

@@ -142,3 +142,16 @@ async def test_a_start_waits_for_the_first_listings_and_no_longer_than_its_limit
     world.discovery.follow([policy("one", "three")])
     await asyncio.wait_for(world.discovery.settle(0.01), 2.0)
     await world.discovery.aclose()
+
+
+async def test_a_source_that_crashed_is_followed_again_with_the_next_policy_and_keeps_its_members() -> None:
+    world, crashing = World(), ("list", "crashing", None)
+    world.discovery.follow([policy("crashing")])
+    await turn()
+    first = world.opened[crashing]
+    world.discovery.follow([policy("crashing", slow_start_s=0)])
+    assert world.discovery.members == {crashing: (A,)}
+    await turn()
+    assert world.opened[crashing] is not first
+    assert (len(world.crashes), world.num_changes) == (2, 1)
+    await world.discovery.aclose()

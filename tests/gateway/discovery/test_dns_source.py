@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.discovery.dns_source import LEAST_TTL_S, LONGEST_TTL_S, DnsClient, DnsRecords, DnsSource
+from gateway.discovery.dns_source import LEAST_TTL_S, LONGEST_TTL_S, NEGATIVE_TTL_S, DnsClient, DnsRecords, DnsSource
 from gateway.discovery.source import SourceError
 from tests.gateway.discovery.recorded import Pauses, following
 from tests.gateway.discovery.scripted_dns import scripted_dns
@@ -13,13 +13,21 @@ NAME = "engine.example.svc"
 FULL = f"{NAME}."
 
 
-async def test_address_records_of_both_families_are_the_members() -> None:
+async def test_ipv4_addresses_are_the_members_so_that_no_host_counts_twice() -> None:
     async with scripted_dns() as server:
+        server.ttl_s = 3
         server.zone = {(FULL, "A"): ["10.0.0.2", "10.0.0.1"], (FULL, "AAAA"): ["fd00::1"]}
         pauses = Pauses()
         async with following(DnsSource(NAME, 8000, DnsClient(server.server), pause=pauses)) as seen:
-            assert await seen.next() == ["10.0.0.1:8000", "10.0.0.2:8000", "[fd00::1]:8000"]
-            assert 6.0 < await pauses.begun() <= 7.0
+            assert await seen.next() == ["10.0.0.1:8000", "10.0.0.2:8000"]
+            assert 2.0 < await pauses.begun() <= 3.0
+
+
+async def test_ipv6_addresses_are_the_members_where_there_are_no_others() -> None:
+    async with scripted_dns() as server:
+        server.zone = {(FULL, "AAAA"): ["fd00::2", "fd00::1"]}
+        async with following(DnsSource(NAME, 8000, DnsClient(server.server), pause=Pauses())) as seen:
+            assert await seen.next() == ["[fd00::1]:8000", "[fd00::2]:8000"]
 
 
 async def test_the_name_is_resolved_anew_when_the_ttl_ends() -> None:
@@ -57,7 +65,7 @@ async def test_a_name_without_addresses_has_no_members_and_is_no_failure(
         pauses = Pauses()
         async with following(DnsSource(NAME, 8000, DnsClient(server.server), pause=pauses)) as seen:
             assert await seen.next() == []
-            assert LEAST_TTL_S <= await pauses.begun() <= LONGEST_TTL_S
+            assert NEGATIVE_TTL_S - 1.0 < await pauses.begun() <= NEGATIVE_TTL_S, "no SOA says for how long"
 
 
 async def test_a_family_that_fails_keeps_its_last_addresses() -> None:
@@ -66,9 +74,9 @@ async def test_a_family_that_fails_keeps_its_last_addresses() -> None:
         pauses = Pauses()
         async with following(DnsSource(NAME, 8000, DnsClient(server.server), pause=pauses)) as seen:
             await seen.next()
-            server.zone = {(FULL, "A"): ["10.0.0.2"], (FULL, "AAAA"): "SERVFAIL"}
+            server.zone = {(FULL, "A"): "SERVFAIL", (FULL, "AAAA"): ["fd00::2"]}
             await pauses.pass_()
-            assert await seen.next() == ["10.0.0.2:8000", "[fd00::1]:8000"]
+            assert await seen.next() == ["10.0.0.1:8000"]
 
 
 async def test_service_records_name_the_ports_and_the_first_priority_counts() -> None:
@@ -98,3 +106,8 @@ async def test_a_server_that_is_silent_is_a_failure_in_bounded_time(monkeypatch:
         server.zone = {(FULL, "A"): "silent"}
         with pytest.raises(SourceError, match=NAME):
             await DnsClient(server.server)(NAME, "A")
+
+
+async def test_a_name_server_that_is_no_address_is_a_failure_and_no_crash() -> None:
+    with pytest.raises(SourceError, match=r"dns\.example"):
+        await DnsClient("dns.example:53")(NAME, "A")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.discovery.source import LONGEST_PAUSE_S, Backoff, SourceError, usable
+from gateway.discovery.source import LONGEST_PAUSE_S, Backoff, SourceError, take_usable, usable
 from routing_policies.policy.members import Address
+from tests.gateway.discovery.recorded import Recorded
 
 
 def test_pauses_grow_to_a_bound_and_begin_anew_after_a_success() -> None:
@@ -23,3 +24,17 @@ def test_members_are_sorted_and_each_counts_once() -> None:
 def test_an_address_that_no_url_can_hold_is_a_failure(host: str, port: int) -> None:
     with pytest.raises(SourceError):
         usable([Address(host, port)])
+
+
+async def test_one_unusable_address_is_left_out_and_reported() -> None:
+    seen = Recorded()
+    take_usable(seen, [Address("b", 1), Address("a b", 1), Address("a", 1)])
+    assert await seen.next() == ["a:1", "b:1"]
+    assert "'a b:1'" in await seen.failure()
+
+
+async def test_a_listing_without_any_usable_address_is_a_failure_and_takes_no_member_away() -> None:
+    seen = Recorded()
+    take_usable(seen, [Address("a b", 1)])
+    assert "'a b:1'" in await seen.failure()
+    assert seen.events.empty()

@@ -6,10 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from gateway.forwarding.forward import Forwarder
+from tests.gateway.routing.groups import GROUP, Groups
 from tests.gateway.scripted import Wire, chunk, hang
 from tests.gateway.stack import Stack, chat, encode, running
 
@@ -181,3 +184,21 @@ async def test_cancellations_are_counted_by_place(tmp_path: Path) -> None:
         assert 'penstock_cancelled_upstream_total{place="prefill"} 1.0' in metrics
         assert 'penstock_cancel_seconds_count{place="prefill"} 1.0' in metrics
         assert 'penstock_requests_total{deployment="small",outcome="cancelled",route="main"} 1.0' in metrics
+
+
+def test_a_cascade_goes_on_with_another_model_and_never_with_a_member_of_the_first_ones_group() -> None:
+    snapshot = Groups(candidates=f"{GROUP}, cloud").of("a", "b")
+    for live in snapshot.deployments.values():
+        live.is_ready = True
+    unused: Any = None
+    forwarder = Forwarder(clock=lambda: 0.0, metrics=unused, budget=unused, room=unused, workers=unused)
+    request = SimpleNamespace(lane=SimpleNamespace(id="interactive"))
+    work: Any = SimpleNamespace(
+        planned=snapshot.router.match("auto", None, {}),
+        ctx=SimpleNamespace(snapshot=snapshot, routing_request=None),
+        admitted=SimpleNamespace(admission_request=request, stand_in=None, avoid=frozenset(), seen=()),
+    )
+    found = forwarder._successor(work, f"{GROUP}@a:8000")
+    assert found is snapshot.deployments["cloud"]
+    found.is_ready = False
+    assert forwarder._successor(work, f"{GROUP}@a:8000") is None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import ssl
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -13,6 +15,7 @@ from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.pulse import Pulse
 from gateway.upstreams.reach import ReachError, UpstreamReach
 from routing_policies.loading import load_policy
+from tests.gateway.authority import make_authority
 
 TEXT = """schema_version: 1
 deployments:
@@ -97,3 +100,20 @@ def test_requests_begin_with_the_snapshot_in_force() -> None:
         _ = holder.current
     holder.snapshot = Builds().build()
     assert holder.current is holder.snapshot
+
+
+def test_deployments_with_the_same_authorities_share_one_tls_context(tmp_path: Path) -> None:
+    contexts: dict[str, ssl.SSLContext | None] = {}
+
+    def connect(name: str, reach: UpstreamReach) -> UpstreamClient:
+        contexts[name] = reach.tls
+        return cast(UpstreamClient, SimpleNamespace(pulse=Pulse()))
+
+    own = f"tls: {{ca_file: '{make_authority(tmp_path).ca_file}'}}"
+    lines = [f"  - {{id: {name}, url: 'https://{name}', model: m}}" for name in "ab"]
+    lines += [f"  - {{id: {name}, url: 'https://{name}', model: m, {own}}}" for name in "cd"]
+    document = load_policy("\n".join(["schema_version: 1", "deployments:", *lines, ""]), source="test")
+    builder = SnapshotBuilder(clock=lambda: 0.0, rng=random.Random(1), environment={}, connect=connect)
+    builder.build(document, "r")
+    assert contexts["a"] is contexts["b"] is not None
+    assert contexts["c"] is contexts["d"] is not contexts["a"]

@@ -27,14 +27,14 @@ tolerations: {{ toJson . }}
 
 {{/* Share of the permits of an engine's deployments that are out, in PromQL; absent while none is ready. */}}
 {{- define "penstock.occupancy" -}}
-sum(penstock_in_flight{deployment=~"{{ . }}-.*"})
-  / (sum(penstock_concurrency_limit{deployment=~"{{ . }}-.*"}
-      * on(instance, deployment) penstock_deployment_ready{deployment=~"{{ . }}-.*"}) > 0)
+sum(penstock_in_flight{deployment=~"{{ . }}-[0-9]+"})
+  / (sum(penstock_concurrency_limit{deployment=~"{{ . }}-[0-9]+"}
+      * on(instance, deployment) penstock_deployment_ready{deployment=~"{{ . }}-[0-9]+"}) > 0)
 {{- end }}
 
 {{/* Number of an engine's deployments that are ready, as the best-informed gateway sees it, in PromQL. */}}
 {{- define "penstock.ready" -}}
-max(sum by (instance) (penstock_deployment_ready{deployment=~"{{ . }}-.*"}))
+max(sum by (instance) (penstock_deployment_ready{deployment=~"{{ . }}-[0-9]+"}))
 {{- end }}
 
 {{/* Gateway that a route hangs on. */}}

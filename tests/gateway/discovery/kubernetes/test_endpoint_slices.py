@@ -59,3 +59,15 @@ def test_slices_come_and_go() -> None:
     made.remove("a")
     made.remove("never there")
     assert made.members() == [Address("10.0.0.2", 8000)]
+
+
+def test_a_pod_with_addresses_of_both_families_is_one_member() -> None:
+    def family(name: str, *addresses: str) -> dict[str, Any]:
+        found = endpoint_slice(name, 1, *addresses)
+        for number, endpoint in enumerate(found["endpoints"]):
+            endpoint["targetRef"] = {"kind": "Pod", "name": f"p{number}", "uid": f"u{number}"}
+        return found
+
+    made = table("http", family("v6", "fd00::1", "fd00::2", "fd00::3"), family("v4", "10.0.0.1", "10.0.0.2"))
+    expected = {Address("10.0.0.1", 8000), Address("10.0.0.2", 8000), Address("fd00::3", 8000)}
+    assert (set(made.members()), len(made.members())) == (expected, 3)

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.discovery.kubernetes.api_server import KubernetesAccess, KubernetesApi
 from gateway.discovery.kubernetes.watch import WATCH_S, EndpointSliceWatch
+from gateway.discovery.source import FIRST_PAUSE_S
 from tests.gateway.discovery.kubernetes.scripted_api import (
     GONE,
     ApiCall,
@@ -94,6 +95,7 @@ async def test_a_watch_resumes_behind_the_last_event_without_a_new_list() -> Non
         for expected in (1, 1, 2):
             assert len(await found.members()) == expected
         await watch.end()
+        await found.pauses.pass_()
         again = await found.watched(14)
         assert len(await found.members()) == 2
         await again.event("DELETED", endpoint_slice("engine-b", 15))
@@ -105,6 +107,7 @@ async def test_a_bookmark_moves_the_version_and_changes_no_member() -> None:
         watch = await found.listed(10, "10.0.0.1")
         await watch.event("BOOKMARK", bookmark(99))
         await watch.end()
+        await found.pauses.pass_()
         await found.watched(99)
         assert [await found.members() for _ in range(3)] == [["10.0.0.1"]] * 3
 
@@ -133,6 +136,7 @@ async def test_a_version_that_is_gone_is_listed_anew(form: str) -> None:
         else:
             await watch.event("BOOKMARK", bookmark(11))
             await watch.end()
+            await found.pauses.pass_()
             await (await found.api.call()).answer(GONE, 410)
         assert await found.pauses.pass_() == 0.5
         await found.listed(50, "10.0.0.8")
@@ -237,3 +241,27 @@ async def test_a_service_with_several_ports_needs_one_named() -> None:
         ports = [{"name": "http", "port": 8000}, {"name": "metrics", "port": 9000}]
         await (await found.api.call()).answer(slice_list(10, endpoint_slice("engine-a", 3, "10.0.0.1", ports=ports)))
         assert "http, metrics" in await found.seen.failure()
+
+
+async def test_a_listing_that_is_refused_is_reported_and_the_watch_goes_on() -> None:
+    async with world() as found:
+        ports = [{"name": "web", "port": 8000}]
+        call = await found.api.call()
+        await call.answer(slice_list(10, endpoint_slice("engine-a", 10, "10.0.0.1", ports=ports)))
+        assert "web" in await found.seen.failure()
+        watch = await found.watched(10)
+        assert "web" in await found.seen.failure()
+        await watch.event("MODIFIED", endpoint_slice("engine-a", 11, "10.0.0.1"))
+        assert await found.members() == ["10.0.0.1"]
+
+
+async def test_a_server_that_ends_each_watch_after_one_event_is_not_hurried() -> None:
+    async with world() as found:
+        watch = await found.listed(10, "10.0.0.1")
+        for version in (11, 12):
+            await watch.event("BOOKMARK", bookmark(version))
+            await watch.end()
+            assert await found.pauses.begun() == FIRST_PAUSE_S
+            assert found.api.num_waiting == 0
+            found.pauses.end()
+            watch = await found.watched(version)
