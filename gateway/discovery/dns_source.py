@@ -1,4 +1,4 @@
-"""DnsSource: members by A and AAAA records, or by SRV records, resolved anew when their TTL ends."""
+"""DnsSource: members by A records, else AAAA records, or by SRV records, resolved anew when their TTL ends."""
 
 from __future__ import annotations
 

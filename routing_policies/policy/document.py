@@ -198,7 +198,7 @@ class Discover(_Strict, frozen=True, kw_only=True):
     """Where a deployment's members come from; exactly one of `dns`, `srv`, `kubernetes`, `list` and `ray`."""
 
     dns: HostName | None = None
-    """Host name whose A and AAAA records are the members; it is resolved anew when the records' TTL ends."""
+    """Host name whose A records are the members, else its AAAA records; it is resolved anew when their TTL ends."""
     srv: HostName | None = None
     """Host name of SRV records, such as `_http._tcp.engine.example.svc`, which also name the ports."""
     kubernetes: KubernetesService | None = None
