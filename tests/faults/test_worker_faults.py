@@ -117,6 +117,8 @@ async def test_a_worker_killed_under_load_costs_its_own_connections_only(tmp_pat
     async with ScriptedUpstream(tmp_path / "engine.sock") as engine, served(tmp_path, engine) as workers:
         async with load(workers.port) as clients:
             await until_more(clients)
+            while not (reported := await workers.metric(r"penstock_requests_total\{")):
+                await asyncio.sleep(0.05)
             await workers.kill("worker-1")
             await until_more(clients)
         failures = [failure for client in clients for failure in client.failures]
@@ -128,7 +130,7 @@ async def test_a_worker_killed_under_load_costs_its_own_connections_only(tmp_pat
         assert await workers.metric("penstock_in_flight") == 0
         assert await workers.metric("penstock_concurrency_limit") == 1000
         counted = await workers.metric(r"penstock_requests_total\{")
-        assert num_good * 0.3 <= counted <= num_good + len(failures)  # a killed worker loses its last second
+        assert reported <= counted <= num_good + len(failures)  # a killed worker loses its last second alone
 
 
 async def test_all_workers_are_one_gateway_to_operators(tmp_path: Path) -> None:
@@ -235,7 +237,7 @@ async def test_workers_share_cached_responses_and_a_purge(tmp_path: Path) -> Non
         deadline = time.monotonic() + PATIENCE_S
         while len(engine.received) < 2:
             assert time.monotonic() < deadline, "a purged response is still served"
-            await send_to_both(workers, "first")
+            await send_to_both(workers, "first", 1)
         await shared_response(workers)
         await send_to_both(workers, "first")
         assert len(engine.received) == 2

@@ -170,7 +170,8 @@ async def test_metrics_count_members_under_their_group(tmp_path: Path) -> None:
 
 
 async def test_recordings_name_the_group_so_that_plans_find_it(tmp_path: Path) -> None:
-    async with world(tmp_path, **{"telemetry.recorder.mode": "text"}) as found:
+    recorded: dict[str, Any] = {"telemetry.recorder.mode": "text"}
+    async with world(tmp_path, **recorded) as found:
         await found.write(0)
         assert (await found.stack.call(chat())).headers["x-penstock-deployment"] == found.name(0)
     (request,) = await asyncio.to_thread(read_tape, tmp_path / "recorded", 10)
