@@ -1,4 +1,4 @@
-"""What one image installs of the project's dependencies, one a line.
+"""Dependencies of the project that one image installs, one a line.
 
     python requirements.py gateway pyproject.toml              its dependencies
     python requirements.py engine pyproject.toml               its dependencies

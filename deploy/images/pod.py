@@ -38,7 +38,7 @@ class ContainerSpec:
     files: Mapping[str, str]
     """Text by path: mounted read-only, as a ConfigMap or a Secret is."""
     ready: bool = True
-    """Whether `/startupz` and `/readyz` have to answer 200; without an engine a gateway only lives."""
+    """True if `/startupz` and `/readyz` must answer 200; a gateway without an engine answers `/livez` alone."""
     key: str = ""
     """API key of a gateway's requests."""
     image_env: Mapping[str, str] = field(default_factory=dict)

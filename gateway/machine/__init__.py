@@ -1,1 +1,1 @@
-"""What the processes of one gateway on one machine have in common: counts, connections, metrics, answers, encoder."""
+"""State that the processes of one gateway on one machine share: counts, connections, metrics, answers, encoder."""

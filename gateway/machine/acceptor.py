@@ -118,7 +118,7 @@ class Acceptor:
             self._resume()
 
     def _take_back(self, channel: Channel) -> None:
-        """Keep the connections that nobody has received from a channel for other workers."""
+        """Take connections that no worker has received back from a channel, for other workers."""
         channel.workers.setblocking(False)
         with suppress(BlockingIOError):
             while True:

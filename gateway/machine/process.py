@@ -26,7 +26,7 @@ CONTROL: Final = 0
 
 
 class MachineProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process is started with: its place among the others, and inherited descriptors."""
+    """Start parameters of a process: its place among the others, and inherited descriptors."""
 
     column: int
     num_workers: int

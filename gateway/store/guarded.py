@@ -60,7 +60,7 @@ class _Attempt(Generic[R]):
     node: str
     timeout_s: float
     closes: bool = True
-    """Whether an answer closes the breaker."""
+    """True if an answer closes the breaker."""
 
 
 class GuardedStore(ForwardingStore):

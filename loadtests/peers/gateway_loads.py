@@ -1,4 +1,4 @@
-"""The same loads for every gateway: single requests, a closed loop, streams, and clients that leave."""
+"""Loads that every gateway gets: single requests, a closed loop, streams, and clients that leave."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ FULL, LIGHT = 60 / 64 / 0.8, 2 / 64 / 0.8
         (series(TWO_SECONDS, busy="small"), wanted(2, 0, FULL + 1, LIGHT + 1)),
         (series(TWO_SECONDS, busy="small", ready=3), wanted(6, 0, 3 * FULL + 1, 3 * LIGHT + 1)),
     ],
-    ids=["nothing was ever asked", "no engine is ready", "nobody waits", "large ones full", "small ones full", "three"],
+    ids=["no request ever", "no engine is ready", "no request waits", "large ones full", "small ones full", "three"],
 )
 def test_engines_follow_the_wait_where_their_own_permits_are_out_and_one_is_in_reserve(
     given: list[dict[str, str]], expected: dict[str, float], tmp_path: Path

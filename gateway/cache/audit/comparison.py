@@ -56,7 +56,7 @@ def text_of(answer: bytes) -> str | None:
 
 
 class AnswerPair(msgspec.Struct, frozen=True):
-    """What two answers to one question state."""
+    """Statements of two answers to one question."""
 
     cached: Statements
     fresh: Statements

@@ -80,7 +80,7 @@ class CacheSharing:
         self.keeps_stale = False
         """True if the store keeps entries for as long as an expired one may be served."""
         self.takes_entries: Callable[[], bool] = lambda: True
-        """Whether entries of others are taken now, beside notices."""
+        """True if entries of other processes are taken now, beside notices."""
         self._has_taken_entries = False
 
     @property
