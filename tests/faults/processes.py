@@ -139,3 +139,23 @@ class SteadyClient:
         if self._writer is not None:
             self._writer.close()
         self._reader = self._writer = None
+
+
+@asynccontextmanager
+async def steady_load(port: int, num_clients: int) -> AsyncIterator[list[SteadyClient]]:
+    """Run steady clients while the body runs."""
+    stop, clients = asyncio.Event(), [SteadyClient(port) for _ in range(num_clients)]
+    running = [asyncio.create_task(client.run(stop)) for client in clients]
+    try:
+        yield clients
+    finally:
+        stop.set()
+        await asyncio.gather(*running)
+
+
+async def until_more(clients: list[SteadyClient], num: int = 50, *, may_fail: bool = False) -> None:
+    """Wait until so many more requests were answered; unless they may fail, none has."""
+    before = sum(client.num_good for client in clients)
+    while sum(client.num_good for client in clients) < before + num:
+        assert may_fail or not any(client.failures for client in clients)
+        await asyncio.sleep(0.01)

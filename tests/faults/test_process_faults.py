@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.faults.processes import GatewayProcess, SteadyClient, gateway_process
+from tests.faults.processes import GatewayProcess, gateway_process, steady_load, until_more
 from tests.faults.stack import streaming
 from tests.gateway.scripted import ScriptedUpstream
 from tests.gateway.stack import Reply, chat, encode
@@ -67,26 +66,6 @@ async def test_sigterm_lets_500_streams_finish_and_ends_the_rest_with_an_error_e
             assert gateway.lines("stopped")[0]["cancelled"] == NUM_STREAMS // 5
 
 
-@asynccontextmanager
-async def load(port: int) -> AsyncIterator[list[SteadyClient]]:
-    """Steady traffic while the body runs."""
-    stop, clients = asyncio.Event(), [SteadyClient(port) for _ in range(NUM_CLIENTS)]
-    running = [asyncio.create_task(client.run(stop)) for client in clients]
-    try:
-        yield clients
-    finally:
-        stop.set()
-        await asyncio.gather(*running)
-
-
-async def until_more(clients: list[SteadyClient], num: int = 50) -> None:
-    """Until so many more requests were answered."""
-    before = sum(client.num_good for client in clients)
-    while sum(client.num_good for client in clients) < before + num:
-        assert not any(client.failures for client in clients)
-        await asyncio.sleep(0.01)
-
-
 @pytest.mark.parametrize("shares", ["the socket", "the port"])
 async def test_a_rolling_restart_fails_no_request(tmp_path: Path, shares: str) -> None:
     """Fault row 39: two processes serve one port; each is replaced under load.
@@ -116,7 +95,7 @@ async def test_a_rolling_restart_fails_no_request(tmp_path: Path, shares: str) -
             )
 
         first = await asyncio.gather(start("a"), start("b"))
-        async with load(port) as clients:
+        async with steady_load(port, NUM_CLIENTS) as clients:
             await until_more(clients)
             await asyncio.gather(start("c"), start("d"))
             for old in first:

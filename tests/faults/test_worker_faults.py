@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 
-from tests.faults.processes import GatewayProcess, SteadyClient, gateway_process
+from tests.faults.processes import GatewayProcess, gateway_process, steady_load, until_more
 from tests.faults.stack import streaming
 from tests.faults.up import POLICY as UP_POLICY
 from tests.faults.up import up_process
@@ -93,34 +93,15 @@ async def call(port: int, headers: dict[str, str] | None = None, **fields: Any) 
         writer.close()
 
 
-@asynccontextmanager
-async def load(port: int) -> AsyncIterator[list[SteadyClient]]:
-    """Steady traffic while the body runs."""
-    stop, clients = asyncio.Event(), [SteadyClient(port) for _ in range(NUM_CLIENTS)]
-    running = [asyncio.create_task(client.run(stop)) for client in clients]
-    try:
-        yield clients
-    finally:
-        stop.set()
-        await asyncio.gather(*running)
-
-
-async def until_more(clients: list[SteadyClient], num: int = 50) -> None:
-    """Until so many more requests were answered."""
-    before = sum(client.num_good for client in clients)
-    while sum(client.num_good for client in clients) < before + num:
-        await asyncio.sleep(0.01)
-
-
 async def test_a_worker_killed_under_load_costs_its_own_connections_only(tmp_path: Path) -> None:
     """Fault row 49: kill -9 of one of two workers while all clients call; limits and counts stay right."""
     async with ScriptedUpstream(tmp_path / "engine.sock") as engine, served(tmp_path, engine) as workers:
-        async with load(workers.port) as clients:
-            await until_more(clients)
+        async with steady_load(workers.port, NUM_CLIENTS) as clients:
+            await until_more(clients, may_fail=True)
             while not (reported := await workers.metric(r"penstock_requests_total\{")):
                 await asyncio.sleep(0.05)
             await workers.kill("worker-1")
-            await until_more(clients)
+            await until_more(clients, may_fail=True)
         failures = [failure for client in clients for failure in client.failures]
         num_good = sum(client.num_good for client in clients)
         assert len(failures) <= NUM_CLIENTS // NUM_WORKERS  # least connections: each worker had half of them
@@ -246,10 +227,10 @@ async def test_workers_share_cached_responses_and_a_purge(tmp_path: Path) -> Non
 async def test_the_control_process_may_die_while_workers_serve(tmp_path: Path) -> None:
     """No request fails, and the next control process has the metrics and the permits of all."""
     async with ScriptedUpstream(tmp_path / "engine.sock") as engine, served(tmp_path, engine) as workers:
-        async with load(workers.port) as clients:
-            await until_more(clients)
+        async with steady_load(workers.port, NUM_CLIENTS) as clients:
+            await until_more(clients, may_fail=True)
             await workers.kill("control")
-            await until_more(clients)
+            await until_more(clients, may_fail=True)
         assert not [failure for client in clients for failure in client.failures]
         num_good = sum(client.num_good for client in clients)
         assert await workers.metric(r"penstock_requests_total\{") == num_good

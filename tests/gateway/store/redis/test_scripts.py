@@ -2,30 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-
-import pytest
-
 from gateway.store.base import Store
-from tests.gateway.store.conftest import open_at
 from tests.gateway.store.redis_server import RedisServer
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    """A Redis to be mistreated."""
-    found = RedisServer(tmp_path / "redis").start()
-    yield found
-    found.kill()
-
-
-@pytest.fixture
-async def raw(server: RedisServer) -> AsyncIterator[Store]:
-    found = open_at(server.url)
-    await found.ping()
-    yield found
-    await found.aclose()
 
 
 async def test_scripts_come_back_after_redis_forgot_them(server: RedisServer, raw: Store) -> None:

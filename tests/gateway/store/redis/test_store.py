@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +20,6 @@ from gateway.store.redis.store import RedisStore
 from tests.gateway.store.conftest import open_at
 from tests.gateway.store.redis_server import RedisServer, SentinelSet, until
 from tests.gateway.store.test_guarded import Heard
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    """A Redis to be mistreated."""
-    found = RedisServer(tmp_path / "redis").start()
-    yield found
-    found.kill()
-
-
-@pytest.fixture
-async def raw(server: RedisServer) -> AsyncIterator[Store]:
-    found = open_at(server.url)
-    await found.ping()
-    yield found
-    await found.aclose()
 
 
 async def lost(store: Store) -> StoreUnavailable:
