@@ -13,16 +13,15 @@ import argparse
 import asyncio
 import os
 import random
-from dataclasses import dataclass, field
 
-from loadtests.clients.http_client import Address, Exchange, LoadConnection, clock, request_bytes
+from loadtests.clients.http_client import Address, LoadConnection, clock, request_bytes
+from loadtests.clients.timed_streams import StreamGroup, TimedStream, read_stream
 from loadtests.harness.card import Card
 from loadtests.harness.measures import Latencies
 from loadtests.harness.processes import Workbench, raise_fd_limit, split_cores
 from loadtests.harness.stack import Script, chat_body, metric, start_gateway, start_upstream
 
 _FIRST_BYTE_MS = 50.0
-_CONTENT_MARK = b'"content":"x'
 _NUM_ASKERS = 2
 """Of short streams, each with one connection each way."""
 _SHORT_CHUNKS = 2
@@ -35,50 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--streams", type=int, default=500, help="through the gateway (default %(default)s)")
     parser.add_argument("--rate", type=float, default=20.0, help="chunks per second of each (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the starts (default %(default)s)")
-
-
-@dataclass(slots=True)
-class _Group:
-    """Streams that went the same way."""
-
-    ttft_s: list[float] = field(default_factory=list)
-    gaps_s: list[float] = field(default_factory=list)
-    num_chunks: int = 0
-    num_lost: int = 0
-    first_loss: str | None = None
-
-
-class _Stream:
-    """Times the reads of one stream that bring content."""
-
-    def __init__(self, group: _Group) -> None:
-        self._group = group
-        self._last_at = 0.0
-        self.first_at = 0.0
-        self.num_chunks = 0
-
-    def on_piece(self, now: float, data: bytes) -> None:
-        """One read from the socket; may hold several chunks when the client itself was late."""
-        count = data.count(_CONTENT_MARK)
-        if not count:
-            return
-        if self.first_at:
-            self._group.gaps_s.append(now - self._last_at)
-        else:
-            self.first_at = now
-        self._last_at = now
-        self.num_chunks += count
-
-    def finish(self, exchange: Exchange, num_expected: int) -> None:
-        """Add to the group."""
-        group = self._group
-        group.num_chunks += self.num_chunks
-        if self.first_at:
-            group.ttft_s.append(self.first_at - exchange.sent_at)
-        if not (exchange.is_ok and exchange.has_done and self.num_chunks == num_expected):
-            group.num_lost += 1
-            loss = exchange.error or f"status {exchange.status}, {self.num_chunks} of {num_expected} chunks"
-            group.first_loss = group.first_loss or loss
 
 
 async def run(options: argparse.Namespace) -> Card:
@@ -94,8 +49,8 @@ async def run(options: argparse.Namespace) -> Card:
             os.sched_setaffinity(0, other_cores)
         request = request_bytes("POST", "/v1/chat/completions", chat_body("scripted", "hello", stream=True))
         rng = random.Random(options.seed)
-        through, straight = _Group(), _Group()
-        late_through, late_straight = _Group(), _Group()
+        through, straight = StreamGroup(), StreamGroup()
+        late_through, late_straight = StreamGroup(), StreamGroup()
         script_of = f"script:num_chunks={_SHORT_CHUNKS},first_byte_ms={_FIRST_BYTE_MS},chunks_per_s=0"
         short = request_bytes(
             "POST", "/v1/chat/completions", chat_body("scripted", "hello", stream=True, user=script_of)
@@ -106,7 +61,7 @@ async def run(options: argparse.Namespace) -> Card:
         ways += [(upstream.address, straight)] * max(4, options.streams // 10)
         cpu_before = gateway.process.cpu_s()
         await asyncio.gather(
-            *(_stream(address, request, group, num_chunks, rng.uniform(0.0, spread_s)) for address, group in ways),
+            *(read_stream(address, request, group, num_chunks, rng.uniform(0.0, spread_s)) for address, group in ways),
             *(
                 _send_at_intervals(
                     ((gateway.address, late_through), (upstream.address, late_straight)), short, *interval_s, number
@@ -119,21 +74,8 @@ async def run(options: argparse.Namespace) -> Card:
     return _card(options, (through, straight), (late_through, late_straight), cpu_s, num_left)
 
 
-async def _stream(address: Address, request: bytes, group: _Group, num_expected: int, delay_s: float) -> None:
-    await asyncio.sleep(delay_s)
-    stream = _Stream(group)
-    try:
-        connection = await LoadConnection.open(address)
-    except OSError as error:
-        exchange = Exchange(clock(), error=str(error))
-    else:
-        exchange = await connection.exchange(request, stream.on_piece)
-        connection.close()
-    stream.finish(exchange, num_expected)
-
-
 async def _send_at_intervals(
-    ways: tuple[tuple[Address, _Group], ...], request: bytes, begin_s: float, end_s: float, number: int
+    ways: tuple[tuple[Address, StreamGroup], ...], request: bytes, begin_s: float, end_s: float, number: int
 ) -> None:
     """Short streams from `begin_s` to `end_s` from now, one at a time on one open connection each way; at least one."""
     end_at = clock() + end_s
@@ -141,7 +83,7 @@ async def _send_at_intervals(
     connections = [(await LoadConnection.open(address), group) for address, group in ways]
     while all(connection.is_open for connection, _ in connections):  # what was lost is counted
         for connection, group in connections:
-            stream = _Stream(group)
+            stream = TimedStream(group)
             stream.finish(await connection.exchange(request, stream.on_piece), _SHORT_CHUNKS)
         if clock() >= end_at:
             break
@@ -152,8 +94,8 @@ async def _send_at_intervals(
 
 def _card(
     options: argparse.Namespace,
-    long: tuple[_Group, _Group],
-    short: tuple[_Group, _Group],
+    long: tuple[StreamGroup, StreamGroup],
+    short: tuple[StreamGroup, StreamGroup],
     cpu_s: float,
     num_left: int,
 ) -> Card:

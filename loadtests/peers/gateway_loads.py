@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from loadtests.clients.closed_loop import run_closed_loop
 from loadtests.clients.http_client import Address, Exchange, LoadConnection, clock, request_bytes
+from loadtests.clients.timed_streams import StreamGroup, read_stream
 from loadtests.harness.measures import Latencies
 from loadtests.harness.processes import Process
 from loadtests.harness.stack import chat_body, metric
@@ -16,7 +17,6 @@ from loadtests.harness.stack import chat_body, metric
 _PATH = "/v1/chat/completions"
 _PROMPT_CHARS = 320
 _CHUNKS_PER_S = 20.0
-_CONTENT_MARK = b'"content":"x'
 _OPEN = "scripted_open"
 _FREE_LIMIT_S = 5.0
 """An answer that is open longer than this after its client left counts as never freed."""
@@ -35,6 +35,10 @@ class Way:
     headers: tuple[tuple[str, str], ...] = ()
     process: Process | None = None
     """None: straight to the upstream."""
+
+    def cpu_s(self) -> float:
+        """Return the processor time that its gateway has used; 0.0 straight to the upstream."""
+        return 0.0 if self.process is None else self.process.session_cpu_s()
 
     def request(self, *, stream: bool = False, script: str = "") -> bytes:
         """Return a chat request; `script` names how the upstream answers it."""
@@ -88,9 +92,9 @@ async def time_single_requests(way: Way, count: int, samples: Samples) -> None:
 
 async def time_closed_loop(way: Way, num_connections: int, seconds: float, samples: Samples) -> None:
     """Keep that many connections busy, and count processor time per request."""
-    before = way.process.session_cpu_s() if way.process else 0.0
+    before = way.cpu_s()
     loop = await run_closed_loop(way.address, way.request(), num_connections=num_connections, seconds=seconds)
-    used = (way.process.session_cpu_s() if way.process else 0.0) - before
+    used = way.cpu_s() - before
     samples.num_failed += loop.num_failed
     samples.first_failure = samples.first_failure or loop.first_failure
     samples.requests_per_s.append(loop.requests_per_s)
@@ -101,57 +105,16 @@ async def time_streams(way: Way, num_streams: int, seconds: float, rng: random.R
     """Read streams of equal length whose starts are spread over half a second."""
     num_chunks = max(2, int(seconds * _CHUNKS_PER_S))
     request = way.request(stream=True, script=f"num_chunks={num_chunks},chunks_per_s={_CHUNKS_PER_S}")
-    readers = [_StreamReader(num_chunks) for _ in range(num_streams)]
-    before = way.process.session_cpu_s() if way.process else 0.0
-    await asyncio.gather(*(reader.read(way.address, request, rng.uniform(0.0, 0.5)) for reader in readers))
-    used = (way.process.session_cpu_s() if way.process else 0.0) - before
-    for reader in readers:
-        if reader.lost is not None:
-            samples.num_lost += 1
-            samples.note_failure(reader.lost)
-    samples.cpu_us_per_chunk.append(used * 1e6 / max(1, sum(reader.num_chunks for reader in readers)))
-    samples.first_token_p99_ms.append(Latencies.of([r.first_token_s for r in readers if r.num_chunks]).p99_ms)
-    samples.gap_p99_ms.append(Latencies.of([gap for reader in readers for gap in reader.gaps_s]).p99_ms)
-
-
-class _StreamReader:
-    """One stream, timed by its reads that bring content."""
-
-    def __init__(self, num_expected: int) -> None:
-        self._num_expected = num_expected
-        self._last_at = 0.0
-        self.first_token_s = 0.0
-        self.gaps_s: list[float] = []
-        self.num_chunks = 0
-        self.lost: Exchange | None = None
-
-    async def read(self, address: Address, request: bytes, delay_s: float) -> None:
-        """Read it to its end."""
-        await asyncio.sleep(delay_s)
-        try:
-            connection = await LoadConnection.open(address)
-        except OSError as error:
-            self.lost = Exchange(clock(), error=str(error))
-            return
-        sent_at = clock()
-        exchange = await connection.exchange(request, self._on_piece)
-        connection.close()
-        if self.num_chunks:
-            self.first_token_s -= sent_at
-        if not (exchange.is_ok and exchange.has_done and self.num_chunks == self._num_expected):
-            exchange.error = exchange.error or f"{self.num_chunks} of {self._num_expected} chunks"
-            self.lost = exchange
-
-    def _on_piece(self, now: float, data: bytes) -> None:
-        count = data.count(_CONTENT_MARK) or data.count(b'"content": "x')
-        if not count:
-            return
-        if self.num_chunks:
-            self.gaps_s.append(now - self._last_at)
-        else:
-            self.first_token_s = now
-        self._last_at = now
-        self.num_chunks += count
+    group = StreamGroup()
+    before = way.cpu_s()
+    starts = [rng.uniform(0.0, 0.5) for _ in range(num_streams)]
+    await asyncio.gather(*(read_stream(way.address, request, group, num_chunks, delay_s) for delay_s in starts))
+    used = way.cpu_s() - before
+    samples.num_lost += group.num_lost
+    samples.first_failure = samples.first_failure or group.first_loss
+    samples.cpu_us_per_chunk.append(used * 1e6 / max(1, group.num_chunks))
+    samples.first_token_p99_ms.append(Latencies.of(group.ttft_s).p99_ms)
+    samples.gap_p99_ms.append(Latencies.of(group.gaps_s).p99_ms)
 
 
 async def time_cancels(way: Way, upstream: Address, count: int, samples: Samples, *, stream: bool) -> None:
