@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, Protocol
 
+from gateway.util.doubling_pauses import DoublingPauses
 from routing_policies.policy.members import Address
 from routing_policies.policy.references import url_problem
 
@@ -39,27 +40,14 @@ class MemberSource(Protocol):
         ...
 
 
-class Backoff:
-    """Pauses after failures in a row, each twice as long as the one before."""
-
-    __slots__ = ("_next_s",)
-
-    def __init__(self) -> None:
-        self._next_s = FIRST_PAUSE_S
-
-    def failed(self) -> float:
-        """Return the seconds to wait after a further failure."""
-        pause_s, self._next_s = self._next_s, min(2.0 * self._next_s, LONGEST_PAUSE_S)
-        return pause_s
-
-    def reset(self) -> None:
-        """Begin anew after a success."""
-        self._next_s = FIRST_PAUSE_S
+def pauses() -> DoublingPauses:
+    """Return the pauses after failures of a source."""
+    return DoublingPauses(FIRST_PAUSE_S, LONGEST_PAUSE_S)
 
 
 async def poll(look: Callable[[], Awaitable[float]], listing: Listing, pause: Pause) -> None:
     """Look for ever; `look` returns the seconds until the next look, and a SourceError is reported and retried."""
-    backoff = Backoff()
+    backoff = pauses()
     while True:
         try:
             wait_s = await look()
@@ -75,7 +63,7 @@ def usable(members: Sequence[Address]) -> tuple[Address, ...]:
     for address in members:
         if not _is_usable(address):
             raise SourceError(f"{str(address)[:100]!r} is no host and port")
-    return tuple(sorted(dict.fromkeys(members)))
+    return _in_order(members)
 
 
 def take_usable(listing: Listing, members: Sequence[Address]) -> None:
@@ -83,13 +71,16 @@ def take_usable(listing: Listing, members: Sequence[Address]) -> None:
 
     Where all of them are unusable, the last members stay.
     """
-    fit = [address for address in members if _is_usable(address)]
-    if fit or not members:
-        listing.take(usable(fit))
-    refused = next((address for address in members if not _is_usable(address)), None)
-    if refused is not None:
-        num_out = len(members) - len(fit)
-        listing.fail(f"{str(refused)[:100]!r} is no host and port; {num_out} of {len(members)} addresses are left out")
+    refused = [address for address in members if not _is_usable(address)]
+    if len(refused) < len(members) or not members:
+        listing.take(_in_order(set(members).difference(refused)))
+    if refused:
+        text = f"{str(refused[0])[:100]!r} is no host and port"
+        listing.fail(f"{text}; {len(refused)} of {len(members)} addresses are left out")
+
+
+def _in_order(members: Iterable[Address]) -> tuple[Address, ...]:
+    return tuple(sorted(set(members)))
 
 
 def _is_usable(address: Address) -> bool:

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from gateway.util.doubling_pauses import DoublingPauses
+
 EXIT_SETTINGS = 2
 """Exit status of our programs for a wrong setting: a restart cannot help."""
 MAX_LINE_BYTES = 16 * 1024
@@ -51,18 +53,14 @@ class BackOff:
     """Pauses before restarts: doubling, and from the start again after a long enough life. Times are passed in."""
 
     def __init__(self, *, first_s: float = 0.5, longest_s: float = 30.0, healthy_s: float = 60.0) -> None:
-        self._first_s = first_s
-        self._longest_s = longest_s
+        self._pauses = DoublingPauses(first_s, longest_s)
         self._healthy_s = healthy_s
-        self._next_s = first_s
 
     def pause_s(self, lived_s: float) -> float:
         """Compute the pause before the restart of a child that lived `lived_s`."""
         if lived_s >= self._healthy_s:
-            self._next_s = self._first_s
-        pause = self._next_s
-        self._next_s = min(self._longest_s, pause * 2)
-        return pause
+            self._pauses.reset()
+        return self._pauses.failed()
 
 
 class Child:

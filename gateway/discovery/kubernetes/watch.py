@@ -15,7 +15,8 @@ import msgspec
 from gateway.discovery.http_json import UnexpectedStatus, fetch_json
 from gateway.discovery.kubernetes.api_server import ANSWER_TIMEOUT_S, KubernetesApi
 from gateway.discovery.kubernetes.endpoint_slices import EndpointSlice, EndpointSliceTable, ObjectMeta
-from gateway.discovery.source import FIRST_PAUSE_S, Backoff, Listing, Pause, SourceError, take_usable
+from gateway.discovery.source import FIRST_PAUSE_S, Listing, Pause, SourceError, pauses, take_usable
+from gateway.util.doubling_pauses import DoublingPauses
 
 WATCH_S: Final = 240
 """Seconds after which the server ends a watch, so that a connection that died unseen is not kept for longer."""
@@ -72,7 +73,7 @@ class EndpointSliceWatch:
 
     async def follow(self, listing: Listing) -> None:
         """List and watch for ever; ends by cancellation."""
-        backoff = Backoff()
+        backoff = pauses()
         while True:
             try:
                 if not self._version:
@@ -120,7 +121,7 @@ class EndpointSliceWatch:
         self._table.replace(tuple(found))
         self._version = page.metadata.resource_version
 
-    async def _watch(self, listing: Listing, backoff: Backoff) -> bool:
+    async def _watch(self, listing: Listing, backoff: DoublingPauses) -> bool:
         """Take changes until the server ends the watch; return whether any event came.
 
         Raises:
@@ -149,7 +150,7 @@ class EndpointSliceWatch:
         except httpx.HTTPError as error:
             raise SourceError(f"{request.url.host}: {str(error) or type(error).__name__}") from error
 
-    async def _read(self, response: httpx.Response, listing: Listing, backoff: Backoff) -> bool:
+    async def _read(self, response: httpx.Response, listing: Listing, backoff: DoublingPauses) -> bool:
         buffer, has_read = bytearray(), False
         async for part in response.aiter_bytes():
             buffer += part

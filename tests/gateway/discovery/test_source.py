@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.discovery.source import LONGEST_PAUSE_S, Backoff, SourceError, take_usable, usable
+from gateway.discovery.source import LONGEST_PAUSE_S, SourceError, pauses, take_usable, usable
 from routing_policies.policy.members import Address
 from tests.gateway.discovery.recorded import Recorded
 
 
 def test_pauses_grow_to_a_bound_and_begin_anew_after_a_success() -> None:
-    backoff = Backoff()
+    backoff = pauses()
     assert [backoff.failed() for _ in range(8)] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, LONGEST_PAUSE_S, LONGEST_PAUSE_S]
     backoff.reset()
     assert backoff.failed() == 0.5
