@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 from gateway.access.local_token import read_token
 from gateway.app.store_opening import open_store
@@ -457,8 +457,35 @@ async def fleet_over(
             await fleet.aclose()
 
 
+class Servers(Protocol):
+    """Redis servers of a test."""
+
+    def start(self) -> object:
+        """Start them, and wait until they serve."""
+
+    def kill(self) -> None:
+        """End them at once."""
+
+
+S = TypeVar("S", bound=Servers)
+
+
+@asynccontextmanager
+async def started(servers: S) -> AsyncIterator[S]:
+    """Run servers while the body runs."""
+    try:
+        await asyncio.to_thread(servers.start)
+        yield servers
+    finally:
+        servers.kill()
+
+
 async def has_store(replica: Replica) -> bool:
     return await replica.metric("penstock_store_up") == 1.0
+
+
+async def has_lost_store(replica: Replica) -> bool:
+    return await replica.metric("penstock_store_up") == 0.0
 
 
 def _always(is_so: Callable[[], bool]) -> Until:

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from tests.gateway.store.redis_server import RedisServer
 from tests.replicas.fleet import fleet_over
 
 HOUR_S = 3600
-
-
-@pytest.fixture
-async def redis(tmp_path: Path) -> AsyncIterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis")
-    await asyncio.to_thread(server.start)
-    yield server
-    server.kill()
 
 
 async def test_row_41_clocks_that_are_an_hour_apart(tmp_path: Path, redis: RedisServer) -> None:

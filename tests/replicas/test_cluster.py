@@ -11,20 +11,16 @@ import pytest
 from redis.crc import key_slot
 
 from tests.gateway.store.redis_server import ClusterSet, RedisServer
-from tests.replicas.fleet import Fleet, fleet_over, has_store
+from tests.replicas.fleet import Fleet, fleet_over, has_store, started
 
 TENANT = "metered0"
 
 
 @asynccontextmanager
 async def on_a_cluster(folder: Path) -> AsyncIterator[tuple[ClusterSet, Fleet]]:
-    servers = ClusterSet(folder / "cluster", has_replicas=True, node_timeout_ms=1000)
-    try:
-        await asyncio.to_thread(servers.start)
-        async with fleet_over(servers.url, folder) as fleet:
-            yield servers, fleet
-    finally:
-        servers.kill()
+    cluster = ClusterSet(folder / "cluster", has_replicas=True, node_timeout_ms=1000)
+    async with started(cluster) as servers, fleet_over(servers.url, folder) as fleet:
+        yield servers, fleet
 
 
 def slot_of(space: str) -> int:

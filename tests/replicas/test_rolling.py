@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,14 +12,6 @@ from tests.replicas.next_version import MEMBER
 
 NEXT = ("tests.replicas.next_version", "1", "gateway")
 AFTER_NEXT = ("tests.replicas.next_version", "2", "gateway")
-
-
-@pytest.fixture
-async def redis(tmp_path: Path) -> AsyncIterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis")
-    await asyncio.to_thread(server.start)
-    yield server
-    server.kill()
 
 
 @pytest.mark.parametrize("program", [ORDINARY, NEXT], ids=["row_39_restart", "row_50_upgrade"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,18 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.store.redis_server import SentinelSet
-from tests.replicas.fleet import Fleet, fleet_over, has_store
+from tests.replicas.fleet import Fleet, fleet_over, has_store, started
 
 
 @asynccontextmanager
 async def behind_sentinels(folder: Path) -> AsyncIterator[tuple[SentinelSet, Fleet]]:
-    servers = SentinelSet(folder / "sentinels")
-    try:
-        await asyncio.to_thread(servers.start)
-        async with fleet_over(servers.url, folder) as fleet:
-            yield servers, fleet
-    finally:
-        servers.kill()
+    async with started(SentinelSet(folder / "sentinels")) as servers, fleet_over(servers.url, folder) as fleet:
+        yield servers, fleet
 
 
 def is_promoted(servers: SentinelSet) -> bool:

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from tests.gateway.store.redis_server import RedisServer
-from tests.replicas.fleet import Fleet, Replica, fleet_over
+from tests.replicas.fleet import Fleet, Replica, fleet_over, has_lost_store, started
 from tests.support.fault_proxy import FaultProxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -25,26 +25,18 @@ class Single:
 
     async def until_lost(self) -> None:
         """Wait until every replica goes on without its store."""
-
-        async def is_lost(replica: Replica) -> bool:
-            return await replica.metric("penstock_store_up") == 0.0
-
-        await self.fleet.until_each(is_lost, "the store is lost")
+        await self.fleet.until_each(has_lost_store, "the store is lost")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def single(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Single]:
     folder = tmp_path_factory.mktemp("single")
-    redis = RedisServer(folder / "redis", "appendonly yes", "appendfsync always")
-    try:
-        await asyncio.to_thread(redis.start)
-        async with (
-            FaultProxy(("127.0.0.1", redis.port)) as proxy,
-            fleet_over(proxy.url.replace("http", "redis"), folder) as fleet,
-        ):
-            yield Single(fleet, redis, proxy)
-    finally:
-        redis.kill()
+    async with (
+        started(RedisServer(folder / "redis", "appendonly yes", "appendfsync always")) as redis,
+        FaultProxy(("127.0.0.1", redis.port)) as proxy,
+        fleet_over(proxy.url.replace("http", "redis"), folder) as fleet,
+    ):
+        yield Single(fleet, redis, proxy)
 
 
 async def test_row_30_a_redis_that_is_killed_and_restarted(single: Single) -> None:
