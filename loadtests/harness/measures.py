@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+
+from loadtests.harness.process_usage import rss_bytes
 
 
 def percentile(samples: Sequence[float], share: float) -> float:
@@ -59,4 +60,4 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 
 def resident_bytes() -> int:
     """Memory of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return rss_bytes(os.getpid())

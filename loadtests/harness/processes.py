@@ -14,8 +14,8 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
 
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+from loadtests.harness import process_usage
+
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -112,39 +112,15 @@ class Process:
 
     def cpu_s(self) -> float:
         """Processor time it has used, user and system, all threads."""
-        # Fields are counted after the name, which may hold spaces and parentheses itself: proc(5), utime 14, stime 15.
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
-
-    def session_cpu_s(self) -> float:
-        """Processor time that it and its living descendants have used; those that left its session do not count."""
-        return sum(ticks for _, ticks in self._session()) / _TICKS_PER_S
-
-    def session_rss_bytes(self) -> int:
-        """Memory resident now of it and its descendants; a page that two of them share counts twice."""
-        return sum(_resident_pages(pid) for pid, _ in self._session()) * _PAGE_BYTES
-
-    def _session(self) -> list[tuple[int, int]]:
-        """Return process ids and used clock ticks of the session that this process leads."""
-        found = []
-        for folder in Path("/proc").iterdir():
-            if not folder.name.isdigit():
-                continue
-            try:
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue  # it ended meanwhile
-            if int(fields[3]) == self.pid:
-                found.append((int(folder.name), int(fields[11]) + int(fields[12])))
-        return found
+        return process_usage.cpu_s(self.pid)
 
     def rss_bytes(self) -> int:
         """Memory resident now."""
-        return _resident_pages(self.pid) * _PAGE_BYTES
+        return process_usage.rss_bytes(self.pid)
 
     def num_fds(self) -> int:
         """Open file descriptors."""
-        return len(os.listdir(f"/proc/{self.pid}/fd"))
+        return process_usage.num_fds(self.pid)
 
 
 class Workbench:
@@ -190,13 +166,6 @@ class Workbench:
         self._processes.append(process)
         await process.start(cores)
         return process
-
-
-def _resident_pages(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except OSError:
-        return 0  # it ended meanwhile
 
 
 def split_cores() -> tuple[set[int] | None, set[int] | None]:

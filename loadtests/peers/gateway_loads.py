@@ -11,6 +11,7 @@ from loadtests.clients.closed_loop import run_closed_loop
 from loadtests.clients.http_client import Address, Exchange, LoadConnection, clock, request_bytes
 from loadtests.clients.timed_streams import StreamGroup, read_stream
 from loadtests.harness.measures import Latencies
+from loadtests.harness.process_usage import tree_cpu_s
 from loadtests.harness.processes import Process
 from loadtests.harness.stack import chat_body, metric
 
@@ -38,7 +39,7 @@ class Way:
 
     def cpu_s(self) -> float:
         """Return the processor time that its gateway has used; 0.0 straight to the upstream."""
-        return 0.0 if self.process is None else self.process.session_cpu_s()
+        return 0.0 if self.process is None else tree_cpu_s(self.process.pid)
 
     def request(self, *, stream: bool = False, script: str = "") -> bytes:
         """Return a chat request; `script` names how the upstream answers it."""

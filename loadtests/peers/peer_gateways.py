@@ -20,6 +20,7 @@ from statistics import median
 
 from loadtests.clients.http_client import Address, LoadConnection
 from loadtests.harness.card import Card, Value
+from loadtests.harness.process_usage import tree_rss_bytes
 from loadtests.harness.processes import Workbench, raise_fd_limit, split_cores
 from loadtests.harness.stack import Script, Server, start_gateway, start_upstream
 from loadtests.peers.gateway_loads import (
@@ -73,7 +74,7 @@ async def run(options: argparse.Namespace) -> Card:
         for number in range(options.repeats):
             for way in in_turn(ways, number):
                 await _measure(way, upstream, options, rng, samples[way.name])
-        memory = {way.name: way.process.session_rss_bytes() / 1e6 for way in ways if way.process is not None}
+        memory = {way.name: tree_rss_bytes(way.process.pid) / 1e6 for way in ways if way.process is not None}
     return _card(options, samples, memory, started)
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +13,12 @@ from typing import Final
 from loadtests.clients.engine_probe import read_load
 from loadtests.clients.http_client import clock
 from loadtests.harness.measures import slope
+from loadtests.harness.process_usage import tree_fds, tree_rss_bytes, tree_threads
 from loadtests.harness.processes import Process
 from loadtests.harness.redis_server import AppendOnlyRedis
 from loadtests.harness.stack import Server, metric
 
 _MEBIBYTE: Final = 1024 * 1024
-_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _POOL_THREADS: Final = 24
 """Threads that pools of a fixed size may still start when they are first needed."""
 _NUM_BLOCKS: Final = 12
@@ -70,43 +68,6 @@ class MemoryRecord:
     def later_slope(self) -> Slope:
         """Of the second half: caches and arenas fill up in the first."""
         return slope_of(self.samples[len(self.samples) // 2 :])
-
-
-def tree_of(pid: int) -> list[int]:
-    """A process and all that descend from it; those that end meanwhile are left out."""
-    found = [pid]
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            for child in path.read_text().split():
-                found += tree_of(int(child))
-    return found
-
-
-def tree_rss_bytes(pid: int) -> int:
-    """Memory resident now, of the whole tree; pages that processes share count for each."""
-    total = 0
-    for each in tree_of(pid):
-        with contextlib.suppress(OSError):
-            total += int(Path(f"/proc/{each}/statm").read_text().split()[1]) * _PAGE_BYTES
-    return total
-
-
-def tree_fds(pid: int) -> int:
-    """Open files of the whole tree."""
-    total = 0
-    for each in tree_of(pid):
-        with contextlib.suppress(OSError):
-            total += len(os.listdir(f"/proc/{each}/fd"))
-    return total
-
-
-def tree_threads(pid: int) -> int:
-    """Threads of the whole tree."""
-    total = 0
-    for each in tree_of(pid):
-        with contextlib.suppress(OSError):
-            total += len(os.listdir(f"/proc/{each}/task"))
-    return total
 
 
 def num_zombies() -> int:

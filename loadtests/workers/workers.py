@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from loadtests.harness.card import Card
+from loadtests.harness.process_usage import cpu_s
 from loadtests.harness.processes import Process, Workbench, raise_fd_limit
 from loadtests.harness.stack import Script, Server, start_gateway_with, start_upstream
 
@@ -111,9 +112,9 @@ async def _start(
 async def _measure(bench: Workbench, arrangement: _Arrangement, options: argparse.Namespace, *, name: str) -> _Loop:
     """Run one client on each core of an arrangement."""
     pids = [*arrangement.workers, *arrangement.others]
-    before, others_before = _cpu_s(pids), _cpu_s(arrangement.others)
+    before, others_before = sum(map(cpu_s, pids)), sum(map(cpu_s, arrangement.others))
     found = await _loop(bench, arrangement, options, name=name)
-    spent, others_spent = _cpu_s(pids) - before, _cpu_s(arrangement.others) - others_before
+    spent, others_spent = sum(map(cpu_s, pids)) - before, sum(map(cpu_s, arrangement.others)) - others_before
     num = max(1, sum(int(str(one["num"])) for one in found))
     return _Loop(
         requests_per_s=sum(float(str(one["requests_per_s"])) for one in found),
@@ -169,16 +170,6 @@ async def _loop(
 
 async def _has_lines(process: Process, num: int) -> bool:
     return len(process.json_lines()) >= num
-
-
-def _cpu_s(pids: list[int]) -> float:
-    """Return the CPU time of processes so far."""
-    ticks = 0
-    for pid in pids:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _median(loops: list[_Loop]) -> _Loop:

@@ -7,7 +7,8 @@ import random
 import subprocess
 import sys
 
-from loadtests.soak.census import Footing, slope_of, tree_of, tree_rss_bytes
+from loadtests.harness.process_usage import tree_of, tree_rss_bytes
+from loadtests.soak.census import Footing, slope_of
 
 MEBIBYTE = 1024 * 1024
 
