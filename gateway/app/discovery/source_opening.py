@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import httpx
+from typing import TYPE_CHECKING
 
 from gateway.config.discovery import DiscoverySettings
 from gateway.discovery.dns_source import DnsClient, DnsSource
-from gateway.discovery.kubernetes.api_server import KubernetesAccess, KubernetesApi
-from gateway.discovery.kubernetes.watch import EndpointSliceWatch
-from gateway.discovery.ray_proxies import RayProxies
 from gateway.discovery.source import MemberSource
 from gateway.discovery.store_list import StoreList
 from gateway.store.base import Store
 from routing_policies.policy.document import MemberSourceKey
+
+if TYPE_CHECKING:
+    import httpx
+
+    from gateway.discovery.kubernetes.api_server import KubernetesApi
 
 _RAY_TIMEOUT_S = 5.0
 
@@ -32,11 +33,18 @@ class SourceOpener:
     def __call__(self, key: MemberSourceKey) -> MemberSource:
         """Return the source of this kind and name; raises SourceError when this process cannot read it."""
         kind, name, port = key
+        # An HTTP client takes its time to import, and most gateways have none of these sources.
         if kind == "kubernetes":
+            from gateway.discovery.kubernetes.watch import EndpointSliceWatch
+
             return EndpointSliceWatch(name, port, self._api())
         if kind == "list":
             return StoreList(name, self._store)
         if kind == "ray":
+            import httpx
+
+            from gateway.discovery.ray_proxies import RayProxies
+
             self._ray = self._ray or httpx.AsyncClient(timeout=_RAY_TIMEOUT_S, trust_env=False)
             return RayProxies(name, self._ray)
         return DnsSource(name, port if isinstance(port, int) else None, DnsClient(self._settings.dns_server))
@@ -50,6 +58,8 @@ class SourceOpener:
 
     def _api(self) -> KubernetesApi:
         if self._kubernetes is None:
+            from gateway.discovery.kubernetes.api_server import KubernetesAccess, KubernetesApi
+
             settings = self._settings
             access = KubernetesAccess.of(
                 self._environment,
