@@ -96,7 +96,6 @@ class MachineParts:
             self._metrics,
             on_hits=self._answers.note_hits,
             on_failure=lambda error: runtime.log.failure("worker_report_unreadable", error),
-            clock=runtime.clock,
         )
 
     def _report(self) -> WorkerReport:

@@ -17,7 +17,6 @@ from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 
 READ_S: Final = 1.0
 """Time between two reports of a worker, and the most that is lost of what a killed worker counted."""
-_FRESH_S: Final = 0.1
 _MAX_BYTES: Final = 64 * 1024 * 1024
 _REQUEST: Final = UpstreamRequest(b"GET", REPORT_PATH.encode(), ())
 _TIMEOUTS: Final = ExchangeTimeouts(connect_s=0.5, first_byte_s=0.5, total_s=1.0)
@@ -25,7 +24,7 @@ _decoder: Final = msgspec.msgpack.Decoder(WorkerReport)
 
 
 class ReportReader:
-    """Reads all workers' reports every second, and at once for a scrape."""
+    """Reads all workers' reports every second, and anew for every scrape."""
 
     def __init__(
         self,
@@ -34,7 +33,6 @@ class ReportReader:
         *,
         on_hits: Callable[[list[bytes]], None],
         on_failure: Callable[[Exception], None],
-        clock: Callable[[], float],
     ) -> None:
         """Create a reader.
 
@@ -43,16 +41,14 @@ class ReportReader:
             metrics: Metrics that the reports are added to.
             on_hits: Gets the cache entries that workers served.
             on_failure: Gets the error of a report that cannot be read.
-            clock: Monotonic seconds.
         """
         self._on_failure = on_failure
         self._clients = clients
         self._metrics = metrics
         self._on_hits = on_hits
-        self._clock = clock
         self._live: dict[int, LiveState] = {}
-        self._read_at = 0.0
-        self._reading: asyncio.Task[None] | None = None
+        self._current: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
 
     @property
     def live_states(self) -> tuple[LiveState, ...]:
@@ -66,21 +62,21 @@ class ReportReader:
             await asyncio.sleep(READ_S)
 
     async def refresh(self) -> None:
-        """Read the reports of this moment, unless that was just done."""
-        if self._clock() - self._read_at < _FRESH_S:
-            return
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.create_task(self._read_all(), name="worker_reports")
-        await asyncio.shield(self._reading)
+        """Read what the workers have counted up to this call; calls that wait at the same time share one reading."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._read_after(self._current), name="worker_reports")
+        await asyncio.shield(self._next)
 
     async def aclose(self) -> None:
         """Close the connections."""
         for client in self._clients.values():
             await client.aclose()
 
-    async def _read_all(self) -> None:
+    async def _read_after(self, current: asyncio.Task[None] | None) -> None:
+        if current is not None:  # it may have asked a worker before it counted what this call is about
+            await asyncio.wait([current])
+        self._current, self._next = self._next, None
         await asyncio.gather(*(self._read(column, client) for column, client in self._clients.items()))
-        self._read_at = self._clock()
 
     async def _read(self, column: int, client: UpstreamClient) -> None:
         try:

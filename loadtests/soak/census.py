@@ -116,13 +116,17 @@ async def footing(gateway: Server, engine: Server, redis: AppendOnlyRedis, secon
     """The least of each that was seen within so much time without load.
 
     Connections to Redis are left out of the gateway's files: their pools have a fixed size, and fill after an outage.
+    What was read while one opened or closed does not count, because the two numbers are of different moments.
     """
     found: list[Footing] = []
     until = clock() + seconds
-    while clock() < until:
+    while clock() < until or not found:
+        num_redis, num_files = await redis.num_clients(), tree_fds(gateway.process.pid)
+        if await redis.num_clients() != num_redis:
+            continue
         found.append(
             Footing(
-                gateway_fds=tree_fds(gateway.process.pid) - await redis.num_clients(),
+                gateway_fds=num_files - num_redis,
                 engine_fds=tree_fds(engine.process.pid),
                 tasks=int(await metric(gateway.admin, "penstock_tasks")),
                 threads=tree_threads(gateway.process.pid) + tree_threads(engine.process.pid),

@@ -43,10 +43,12 @@ class SegmentScores:
     def __init__(self, texts: Sequence[SegmentedText], question: Question) -> None:
         words = Words()
         rows = []
+        context, context_stems = "", list[str]()
         for text in texts:
-            for segment, context in zip(text.segments, text.contexts, strict=True):
-                stems = words.of(segment)
-                rows.append([*stems, *words.of(context)] if context.strip() else stems)
+            for segment, context_of_segment in zip(text.segments, text.contexts, strict=True):
+                if context_of_segment != context:  # the rows of a table or the members of a class share one
+                    context, context_stems = context_of_segment, words.of(context_of_segment)
+                rows.append([*words.of(segment), *context_stems])
         self._texts = texts
         self._index = SegmentIndex(rows)
         self._bearing = self._lexical(question.weights)

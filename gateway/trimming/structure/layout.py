@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.trimming.structure.blocks import Block, blocks_of, is_diff, is_json, is_json_lines
-from gateway.trimming.structure.code import code_group
+from gateway.trimming.structure.code import DIVIDED_BYTES, code_group
 from gateway.trimming.structure.json_value import json_group
 from gateway.trimming.structure.rows import diff_group, json_lines_group, table_group
 from gateway.trimming.structure.segment import LineGroup, SegmentGroup, SegmentNode, TextSegment
 from gateway.trimming.structure.sentences import prose_nodes
 
 MAX_SEGMENTS: Final = 20_000
-"""Segments of one text; beyond, neighbouring sentences are one segment."""
+"""Segments of one text; beyond, short blocks are not divided, and neighbouring sentences are one segment."""
 _PLAIN: Final = frozenset({"text", "txt", "plain", "plaintext", "log", "console", "output", "markdown", "md"})
 
 
@@ -23,7 +23,8 @@ def layout_of(text: str) -> SegmentGroup:
     """
     nodes: list[SegmentNode] = []
     for block in blocks_of(text):
-        nodes += _nodes_of(block)
+        is_whole = len(nodes) > MAX_SEGMENTS and len(block.text) < DIVIDED_BYTES
+        nodes += [TextSegment(block.text)] if is_whole else _nodes_of(block)
     return SegmentGroup(_merged(nodes))
 
 

@@ -55,6 +55,7 @@ def test_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureFixtu
         "explain",
         "top",
         "capacity",
+        "ray",
         "bench",
         "completion",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ import pytest
 
 from gateway.admin.views.live_state import LiveState
 from gateway.app.upstream_clients import open_upstream
-from gateway.http.asgi import ASGIApp, Receive, Scope, Send, respond
+from gateway.http.asgi import ASGIApp, Message, Receive, Scope, Send, respond
 from gateway.http.server import Listener, Server
 from gateway.machine.machine_metrics import MachineMetrics
 from gateway.machine.report_reader import ReportReader
@@ -22,15 +23,6 @@ from gateway.upstreams.http1.target import Target
 from gateway.upstreams.pool import PoolLimits
 
 LABELS = ("route", "deployment", Outcome.COMPLETED)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        self.now += 1.0
-        return self.now
 
 
 @asynccontextmanager
@@ -63,7 +55,7 @@ async def test_a_report_that_cannot_be_added_is_reported_and_the_next_is_read(
     target = Target.parse(f"unix:{tmp_path}/w1.sock")
     client = open_upstream(target, limits=PoolLimits(max_connections=2), clock=time.monotonic)
     metrics = MachineMetrics(GatewayMetrics())
-    reader = ReportReader({1: client}, metrics, on_hits=lambda hits: None, on_failure=failures.append, clock=Clock())
+    reader = ReportReader({1: client}, metrics, on_hits=lambda hits: None, on_failure=failures.append)
 
     def refuse(column: int, report: WorkerReport) -> None:
         raise ValueError("of another version")
@@ -90,9 +82,7 @@ async def test_reads_all_workers_and_reports_what_it_cannot_read(tmp_path: Path)
         )
         for column in (1, 2, 3)
     }
-    reader = ReportReader(
-        clients, MachineMetrics(total), on_hits=hits.extend, on_failure=failures.append, clock=Clock()
-    )
+    reader = ReportReader(clients, MachineMetrics(total), on_hits=hits.extend, on_failure=failures.append)
     async with (
         worker(tmp_path / "w1.sock", reporting(served)),
         worker(tmp_path / "w2.sock", nonsense),
@@ -107,4 +97,42 @@ async def test_reads_all_workers_and_reports_what_it_cannot_read(tmp_path: Path)
     await reader.refresh()
     assert reader.live_states == ()
     assert total.requests.labels(*LABELS).value == 3
+    await reader.aclose()
+
+
+async def test_what_was_counted_before_a_call_is_in_its_reading(tmp_path: Path) -> None:
+    """A reading under way may have asked the worker earlier; neither it nor one just done is enough."""
+    total, served = GatewayMetrics(), GatewayMetrics()
+    asked, may_answer = asyncio.Event(), asyncio.Event()
+    report = reporting(served)
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        held: list[Message] = []
+
+        async def hold(message: Message) -> None:
+            held.append(message)
+
+        await report(scope, receive, hold)
+        asked.set()
+        await may_answer.wait()
+        for message in held:
+            await send(message)
+
+    target = Target.parse(f"unix:{tmp_path}/w1.sock")
+    client = open_upstream(target, limits=PoolLimits(max_connections=2), clock=time.monotonic)
+    reader = ReportReader({1: client}, MachineMetrics(total), on_hits=lambda hits: None, on_failure=print)
+    async with worker(tmp_path / "w1.sock", slow):
+        early = asyncio.create_task(reader.refresh())
+        await asked.wait()
+        served.requests.labels(*LABELS).inc(20)
+        late = [asyncio.create_task(reader.refresh()) for _ in range(3)]
+        await asyncio.sleep(0)
+        may_answer.set()
+        await early
+        assert total.requests.labels(*LABELS).value == 0
+        await asyncio.gather(*late)
+        assert total.requests.labels(*LABELS).value == 20
+        served.requests.labels(*LABELS).inc()
+        await reader.refresh()
+        assert total.requests.labels(*LABELS).value == 21
     await reader.aclose()

@@ -35,6 +35,9 @@ note("ready")
 import signal
 signal.signal(signal.SIGHUP, lambda *_: note("reloaded"))
 def end(*_):
+    if name == "control":
+        while channel.recv(1):
+            pass
     note("ended")
     sys.exit(0)
 signal.signal(signal.SIGTERM, end)
