@@ -73,7 +73,7 @@ class ReportReader:
             await client.aclose()
 
     async def _read_after(self, current: asyncio.Task[None] | None) -> None:
-        if current is not None:  # it may have asked a worker before it counted what this call is about
+        if current is not None:  # it may have read a worker before that counted what this call is about
             await asyncio.wait([current])
         self._current, self._next = self._next, None
         await asyncio.gather(*(self._read(column, client) for column, client in self._clients.items()))

@@ -155,7 +155,7 @@ class _Soak:
                 break
             await asyncio.sleep(0.2)
         await asyncio.sleep(_IDLE_S)
-        return await footing(self._gateway, self._engine, self._redis, _IDLE_S)
+        return await footing(self._gateway, self._engine, _IDLE_S)
 
     def _card(
         self, records: list[MemoryRecord], disturbances: Disturbances, left: dict[str, float], loaded_s: float

@@ -33,8 +33,8 @@ class GatewayProcess:
 
     def lines(self, event: str) -> list[dict[str, Any]]:
         """Its log lines of one kind so far."""
-        texts = (text for text in self._log.read_text().splitlines() if text.startswith("{"))
-        return [line for text in texts if (line := json.loads(text))["event"] == event]
+        *texts, _ = self._log.read_text().split("\n")  # the last one may be written just now
+        return [line for text in texts if text.startswith("{") and (line := json.loads(text))["event"] == event]
 
     async def until(self, event: str) -> dict[str, Any]:
         """The first line of a kind, once it is there."""

@@ -49,7 +49,7 @@ def stream() -> None:
 def _tool_loop(model: str, *, choice: object) -> None:
     messages = [{"role": "user", "content": TOOL_PROMPT}]
     first = CLIENT.chat.completions.create(
-        model=model, messages=messages, tools=[TOOL], tool_choice=choice, max_tokens=64
+        model=model, messages=messages, tools=[TOOL], tool_choice=choice, max_tokens=64, temperature=0
     )
     message = first.choices[0].message
     assert message.tool_calls, first

@@ -101,9 +101,9 @@ async def test_reads_all_workers_and_reports_what_it_cannot_read(tmp_path: Path)
 
 
 async def test_what_was_counted_before_a_call_is_in_its_reading(tmp_path: Path) -> None:
-    """A reading under way may have asked the worker earlier; neither it nor one just done is enough."""
+    """A reading under way may have come to the worker earlier; neither it nor one just done is enough."""
     total, served = GatewayMetrics(), GatewayMetrics()
-    asked, may_answer = asyncio.Event(), asyncio.Event()
+    was_read, may_answer = asyncio.Event(), asyncio.Event()
     report = reporting(served)
 
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,7 +113,7 @@ async def test_what_was_counted_before_a_call_is_in_its_reading(tmp_path: Path) 
             held.append(message)
 
         await report(scope, receive, hold)
-        asked.set()
+        was_read.set()
         await may_answer.wait()
         for message in held:
             await send(message)
@@ -123,7 +123,7 @@ async def test_what_was_counted_before_a_call_is_in_its_reading(tmp_path: Path) 
     reader = ReportReader({1: client}, MachineMetrics(total), on_hits=lambda hits: None, on_failure=print)
     async with worker(tmp_path / "w1.sock", slow):
         early = asyncio.create_task(reader.refresh())
-        await asked.wait()
+        await was_read.wait()
         served.requests.labels(*LABELS).inc(20)
         late = [asyncio.create_task(reader.refresh()) for _ in range(3)]
         await asyncio.sleep(0)

@@ -47,7 +47,8 @@ def test_a_process_is_measured_with_all_below_it() -> None:
 
 def test_only_what_was_added_counts() -> None:
     before = Footing(gateway_fds=20, engine_fds=10, tasks=12, threads=5)
-    later = Footing(gateway_fds=22, engine_fds=9, tasks=12, threads=6)
-    assert before.added(later) == {"gateway_fds": 2, "engine_fds": 0, "tasks": 0, "threads": 0}
-    many = Footing(gateway_fds=20, engine_fds=10, tasks=12, threads=60)
+    later = Footing(gateway_fds=22, engine_fds=9, tasks=14, threads=6)
+    assert before.added(later) == {"gateway_fds": 0, "engine_fds": 0, "tasks": 2, "threads": 0}
+    many = Footing(gateway_fds=90, engine_fds=10, tasks=12, threads=60)
     assert before.added(many)["threads"] > 0, "pools have a fixed size"
+    assert before.added(many)["gateway_fds"] > 0, "pools of connections, too"
