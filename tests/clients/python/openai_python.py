@@ -11,7 +11,7 @@ from pydantic import BaseModel
 CLIENT = openai.OpenAI(base_url=V1, api_key=KEY, max_retries=0)
 WEATHER = {
     "type": "object",
-    "properties": {"city": {"type": "string"}},
+    "properties": {"city": {"type": "string", "maxLength": 24}},
     "required": ["city"],
     "additionalProperties": False,
 }
@@ -49,7 +49,7 @@ def stream() -> None:
 def _tool_loop(model: str, *, choice: object) -> None:
     messages = [{"role": "user", "content": TOOL_PROMPT}]
     first = CLIENT.chat.completions.create(
-        model=model, messages=messages, tools=[TOOL], tool_choice=choice, max_tokens=64, temperature=0
+        model=model, messages=messages, tools=[TOOL], tool_choice=choice, max_tokens=64
     )
     message = first.choices[0].message
     assert message.tool_calls, first
