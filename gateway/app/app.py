@@ -282,7 +282,11 @@ class Gateway:
                 None if self._machine is None else self._machine.refresh,
             ),
             CacheHandlers(
-                self._answers, self.control.audit, policy=lambda: self._current().policy, wall=self._runtime.wall
+                self._answers,
+                self.control.audit,
+                policy=lambda: self._current().policy,
+                recalls=self._recalls.counts,
+                wall=self._runtime.wall,
             ),
             DiagnosisHandlers(samples, lambda: self._current().policy),
             self._path.preview,

@@ -12,6 +12,7 @@ import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -37,6 +38,8 @@ class RecallWebhook:
 
     tenant: str
     target: Target
+    path: str
+    """Path of the URL, as written."""
     secret: bytes = field(repr=False)
 
 
@@ -74,9 +77,8 @@ def webhook_of(tenant: Tenant, environment: Mapping[str, str], *, allows_private
             f"{place}.url: {target.host} is in a private network; set allow_private_webhooks = true in "
             "[cache.recalls] of the settings to allow that"
         )
-    return RecallWebhook(
-        tenant=tenant.id, target=target, secret=_secret(f"{place}.secret_env", rule.secret_env, environment)
-    )
+    secret = _secret(f"{place}.secret_env", rule.secret_env, environment)
+    return RecallWebhook(tenant=tenant.id, target=target, path=urlsplit(rule.url).path or "/", secret=secret)
 
 
 def _may_be_public(host: str) -> bool:
@@ -119,7 +121,7 @@ def webhook_request(webhook: RecallWebhook, notice: RecallNotice, timestamp: int
         (b"webhook-timestamp", b"%d" % timestamp),
         (b"webhook-signature", signature_of(webhook.secret, notice.id, timestamp, body).encode()),
     )
-    path = webhook.target.base_path.encode() or b"/"
+    path = webhook.path.encode()
     return UpstreamRequest(method=b"POST", path=path, headers=headers, body=body, is_at_root=True)
 
 
@@ -138,7 +140,7 @@ class WebhookSender:
         try:
             response = await client.send(webhook_request(webhook, notice, int(self._wall())), _TIMEOUTS)
             status = response.status
-            await response.close()
+            response.close()
         except UpstreamError as error:
             return str(error)
         return None if 200 <= status < 300 else f"status {status}"

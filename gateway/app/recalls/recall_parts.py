@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from gateway.admin.handlers.cache import RecallCounts
 from gateway.app.runtime import Runtime
 from gateway.app.shared_state import Spawn
 from gateway.app.upstream_clients import open_upstream
@@ -95,6 +96,18 @@ class RecallParts:
         if self.is_on:
             spawn(self.recalls.run(), "recalls")
             spawn(self.delivery.run(), "recall_delivery")
+
+    def counts(self) -> RecallCounts:
+        """Return the counts of this gateway, its workers included, since its start."""
+        metrics = self._runtime.metrics
+        ends = {labels[0]: int(counter.value) for labels, counter in metrics.recall_webhooks.children()}
+        return RecallCounts(
+            is_on=self.is_on,
+            notices=int(sum(counter.value for _, counter in metrics.recalls.children())),
+            delivered=ends.get("delivered", 0),
+            failed=ends.get("failed", 0),
+            given_up=ends.get("given_up", 0),
+        )
 
     async def stop_sending(self) -> None:
         """Finish the webhook under way; call it before the tasks are cancelled."""
