@@ -144,7 +144,16 @@ class Gateway:
         if self._stores.sharing is not None and self._answers.is_in_file:
             self._stores.sharing.takes_entries = lambda: self._answers.is_semantic
         self._quotas = self._stores.quotas
-        self._recalls = RecallParts(config, runtime, self._stores.control, environment=around.environment)
+        self._recalls = RecallParts(
+            config.cache.recalls,
+            self._stores.control,
+            environment=around.environment,
+            holder=runtime.holder,
+            log=self.log,
+            metrics=self.metrics,
+            clock=clock,
+            wall=runtime.wall,
+        )
         self._recalls.follow(self._answers.auditor)
         self._answers.on_verdict = self._recalls.note_audit
         self._answers.on_feedback = self._recalls.note_wrong

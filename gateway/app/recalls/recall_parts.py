@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 from gateway.admin.handlers.cache import RecallCounts
-from gateway.app.runtime import Runtime
-from gateway.app.shared_state import Spawn
-from gateway.app.upstream_clients import open_upstream
 from gateway.background.cache_auditor import Auditor
 from gateway.cache.audit.audit_record import AuditRecord
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.semantic.semantic_lookup import SemanticLookup
-from gateway.config.recalls import DAY_S, HOUR_S
-from gateway.config.settings import GatewayConfig
+from gateway.config.recalls import DAY_S, HOUR_S, RecallSettings
 from gateway.recalls.delivery import DeliveryEnd, DeliveryRules, RecallDelivery
 from gateway.recalls.notice import RecallNotice, RecallReason, ReceivedAnswer, WrongAnswer
 from gateway.recalls.recall_store import RecallStore
@@ -22,9 +18,12 @@ from gateway.recalls.recalls import Recalls, RecallSink
 from gateway.recalls.store_lease import StoreLease
 from gateway.recalls.webhook import RecallWebhook, WebhookSender, webhook_of
 from gateway.store.base import Store
+from gateway.telemetry.logs.log import LogWriter
+from gateway.telemetry.metrics import GatewayMetrics
+from gateway.timeline import Clock
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.target import Target
-from gateway.upstreams.pool import PoolLimits
+from gateway.upstreams.pool import ConnectionPool, PoolLimits
 from gateway.upstreams.public_addresses import PublicResolver
 from gateway.upstreams.resolver import Resolver
 from gateway.upstreams.tls import client_context
@@ -45,21 +44,42 @@ class RecallParts:
     """The parts of recalls; where the settings switch them off, nothing is remembered and nothing runs."""
 
     def __init__(
-        self, config: GatewayConfig, runtime: Runtime, store: Store, *, environment: Mapping[str, str]
+        self,
+        rules: RecallSettings,
+        store: Store,
+        *,
+        environment: Mapping[str, str],
+        holder: str,
+        log: LogWriter,
+        metrics: GatewayMetrics,
+        clock: Clock,
+        wall: Callable[[], float],
     ) -> None:
-        """Assemble the parts; the caller closes `store`. `environment` has the webhooks' secrets."""
-        rules = config.cache.recalls
+        """Assemble the parts; the caller closes `store`.
+
+        Args:
+            rules: The settings.
+            store: The store of all replicas.
+            environment: Variables with the webhooks' secrets.
+            holder: Name of this process among all that share the store.
+            log: Log of notices and failures.
+            metrics: Metrics of this process.
+            clock: Monotonic seconds.
+            wall: Seconds since 1970, by the store's clock.
+        """
         self.is_on = rules.is_on
         self._allows_private = rules.allow_private_webhooks
-        self._runtime = runtime
         self._environment = environment
+        self._log = log
+        self._metrics = metrics
+        self._clock = clock
+        self._wall = wall
         self._webhooks: dict[str, RecallWebhook] = {}
-        clock, wall = runtime.clock, runtime.wall
         self.store = RecallStore(
             store, retention_s=rules.retention_days * DAY_S, max_answers=rules.max_answers, wall=wall
         )
         sink = RecallSink(
-            count_receiver=lambda end: runtime.metrics.recall_receivers.labels(end).inc(), recalled=self._note_recalled
+            count_receiver=lambda end: metrics.recall_receivers.labels(end).inc(), recalled=self._note_recalled
         )
         self.recalls = Recalls(self.store, max_answers=rules.max_answers, sink=sink)
         self._resolver = (Resolver if rules.allow_private_webhooks else PublicResolver)(clock=clock)
@@ -67,7 +87,7 @@ class RecallParts:
         self.delivery = RecallDelivery(
             self.recalls,
             self.store,
-            StoreLease(store, _SPACE, holder=runtime.holder, clock=clock),
+            StoreLease(store, _SPACE, holder=holder, clock=clock),
             DeliveryRules(
                 post=self._sender.send,
                 webhooks=lambda: self._webhooks,
@@ -91,7 +111,7 @@ class RecallParts:
         if self.is_on:
             auditor.on_served = self._note_served
 
-    def start(self, spawn: Spawn) -> None:
+    def start(self, spawn: Callable[[Any, str], None]) -> None:
         """Spawn the tasks that write and send until they are cancelled."""
         if self.is_on:
             spawn(self.recalls.run(), "recalls")
@@ -99,7 +119,7 @@ class RecallParts:
 
     def counts(self) -> RecallCounts:
         """Return the counts of this gateway, its workers included, since its start."""
-        metrics = self._runtime.metrics
+        metrics = self._metrics
         ends = {labels[0]: int(counter.value) for labels, counter in metrics.recall_webhooks.children()}
         return RecallCounts(
             is_on=self.is_on,
@@ -145,7 +165,7 @@ class RecallParts:
         return received.entry_id
 
     def _note_wrong(self, entry_id: str, reason: RecallReason, by: TenantRequest, route: str) -> None:
-        now = self._runtime.wall()
+        now = self._wall()
         self.recalls.note_wrong(
             WrongAnswer(
                 entry_id=entry_id, reason=reason, at=now, tenant=by.tenant, request_id=by.request_id, route=route
@@ -160,29 +180,26 @@ class RecallParts:
                 entry_id=entry.id,
                 entry_tenant=entry.tenant,
                 route=lookup.whose.route,
-                served_at=self._runtime.wall(),
+                served_at=self._wall(),
             )
         )
 
     def _note_recalled(self, tenant: str, notice: RecallNotice) -> None:
-        self._runtime.metrics.recalls.labels(notice.reason).inc()
-        self._runtime.log.event("recalled", level="warning", tenant=tenant, **_described(notice))
+        self._metrics.recalls.labels(notice.reason).inc()
+        self._log.event("recalled", level="warning", tenant=tenant, **_described(notice))
         self.delivery.wake()
 
     def _note_end(self, notice: RecallNotice, tenant: str, end: DeliveryEnd, failure: str) -> None:
-        self._runtime.metrics.recall_webhooks.labels(end).inc()
+        self._metrics.recall_webhooks.labels(end).inc()
         if end == "failed":
-            self._runtime.log.event(
-                "recall_failed", level="warning", tenant=tenant, error=failure, **_described(notice)
-            )
+            self._log.event("recall_failed", level="warning", tenant=tenant, error=failure, **_described(notice))
         elif end == "given_up":
-            self._runtime.log.event(
-                "recall_given_up", level="error", tenant=tenant, error=failure, **_described(notice)
-            )
+            self._log.event("recall_given_up", level="error", tenant=tenant, error=failure, **_described(notice))
 
     def _connect(self, target: Target) -> UpstreamClient:
         ssl = client_context() if target.is_tls else None
-        return open_upstream(target, limits=_POOL_LIMITS, clock=self._runtime.clock, ssl=ssl, resolver=self._resolver)
+        pool = ConnectionPool(str(target), _POOL_LIMITS, self._clock)
+        return UpstreamClient(target, pool, clock=self._clock, ssl=ssl, resolver=self._resolver)
 
 
 def _described(notice: RecallNotice) -> dict[str, str]:
