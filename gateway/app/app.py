@@ -491,10 +491,10 @@ class Gateway:
     def _take_revision(self, revision: PolicyRevision) -> None:
         before = self._in_force()
         snapshot = self._builder.build(revision.policy, revision.revision, self.snapshot, self._membership.known)
+        self._recalls.configure(revision.policy)
         self.policy.snapshot = snapshot
         self._membership.follow([revision.policy])
         self._quotas.configure(revision.policy)
-        self._recalls.configure(revision.policy)
         self.metrics.follow(revision.policy, revision.revision)
         self.room.drains.apply()
         self._answers.note_policy(revision.policy)

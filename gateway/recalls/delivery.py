@@ -95,6 +95,7 @@ class RecallDelivery:
 
     async def run(self) -> None:
         """Send what waits until cancelled."""
+        await self._recalls.is_wanted.wait()
         while not self._is_closing:
             with suppress(StoreUnavailable):  # its observer has the error
                 await self.step()

@@ -17,6 +17,7 @@ from gateway.store.base import StoreUnavailable
 from gateway.util.fair_bounded_dict import FairRecent
 from routing_policies.policy.document import Policy
 
+_SEMANTIC: Final = "exact_then_semantic"
 TICK_S: Final = 0.5
 """Time after which a served answer is written."""
 MAX_WAITING: Final = 10_000
@@ -54,6 +55,8 @@ class Recalls:
         self._tenants: tuple[str, ...] = (DEV_TENANT,)
         self._shared_routes: frozenset[str] = frozenset()
         self._has_findings = asyncio.Event()
+        self.is_wanted = asyncio.Event()
+        """Set from the first policy on that has a route with similar answers, or a webhook."""
 
     @property
     def tenants(self) -> tuple[str, ...]:
@@ -64,6 +67,10 @@ class Recalls:
         """Adopt the tenants of a policy, and the routes whose entries several of them may receive."""
         self._tenants = (DEV_TENANT, *(tenant.id for tenant in policy.tenants if tenant.id != DEV_TENANT))
         self._shared_routes = frozenset(route.id for route in policy.routes if route.cache.scope == "shared")
+        if any(route.cache.mode == _SEMANTIC for route in policy.routes) or any(
+            tenant.recall_webhook is not None for tenant in policy.tenants
+        ):
+            self.is_wanted.set()
 
     def note_served(self, answer: ReceivedAnswer) -> None:
         """Remember that a request is served a similar answer."""
@@ -94,6 +101,7 @@ class Recalls:
 
     async def run(self) -> None:
         """Write what waits until cancelled."""
+        await self.is_wanted.wait()
         while True:
             with suppress(StoreUnavailable):  # its observer has the error; what waits is written later
                 await self.write_pending()

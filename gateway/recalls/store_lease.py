@@ -1,4 +1,7 @@
-"""StoreLease: one process among all that share a store holds it; another one follows when it ends or stalls."""
+"""StoreLease: one process among all that share a store holds it; another one follows when it ends or stalls.
+
+The holder renews it every TRY_S, and the others try as often to take it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from gateway.store.base import Store, StoreUnavailable
 
 LEASE_S: Final = 15.0
 """Time after which a lease that is not renewed is free for others."""
-_RENEW_SHARE: Final = 1.0 / 3.0
+TRY_S: Final = 5.0
 
 
 class StoreLease:
@@ -23,7 +26,7 @@ class StoreLease:
         self._holder = holder.encode()
         self._clock = clock
         self._version: int | None = None
-        self._renewed_at = 0.0
+        self._tried_at: float | None = None
 
     async def hold(self) -> bool:
         """Return whether this process holds the lease now, taken or renewed where needed.
@@ -31,19 +34,19 @@ class StoreLease:
         Raises:
             StoreUnavailable: The store does not answer, and the last renewal is too long ago.
         """
-        began_at = self._clock()
-        if self._version is not None and began_at - self._renewed_at < LEASE_S * _RENEW_SHARE:
-            return True
+        now = self._clock()
+        if self._tried_at is not None and now - self._tried_at < TRY_S:
+            return self._version is not None
         try:
             version = await self._store.put(
                 self._space, "lease", self._holder, ttl_s=LEASE_S, expect=self._version or 0
             )
         except StoreUnavailable:
-            if self._version is not None and self._clock() - self._renewed_at < LEASE_S / 2.0:
+            if self._version is not None and self._tried_at is not None and now - self._tried_at < LEASE_S / 2.0:
                 return True
             self._version = None
             raise
-        self._version, self._renewed_at = version, began_at
+        self._version, self._tried_at = version, now
         return version is not None
 
     async def release(self) -> None:

@@ -10,7 +10,7 @@ from gateway.recalls.delivery import FIRST_PAUSE_S, LONGEST_PAUSE_S, DeliveryRul
 from gateway.recalls.notice import RecallNotice, ReceivedAnswer, WrongAnswer
 from gateway.recalls.recall_store import LATE_S, RecallStore
 from gateway.recalls.recalls import Recalls, RecallSink
-from gateway.recalls.store_lease import LEASE_S, StoreLease
+from gateway.recalls.store_lease import LEASE_S, TRY_S, StoreLease
 from gateway.recalls.webhook import RecallWebhook
 from gateway.store.base import Store
 from gateway.upstreams.http1.target import Target
@@ -167,6 +167,7 @@ async def test_one_process_of_several_sends_and_another_follows_it(store: Store,
     await asyncio.gather(one.delivery.step(), other.delivery.step())
     assert receivers.attempts == ["req_1", "req_2"]
     await one.delivery.aclose()
+    receivers.now += TRY_S
     await other.recall("req_3")
     await one.delivery.step()
     await other.delivery.step()
@@ -228,6 +229,7 @@ async def test_closing_waits_for_the_attempt_under_way(store: Store, receivers: 
     process.delivery._rules = DeliveryRules(
         post=slow, webhooks=lambda: {"dev": HOOK}, give_up_s=GIVE_UP_S, note_end=receivers.note_end
     )
+    process.recalls.is_wanted.set()
     running = asyncio.create_task(process.delivery.run())
     await has_begun.wait()
     closing = asyncio.create_task(process.delivery.aclose())
