@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -44,6 +44,10 @@ class Noted(msgspec.Struct, frozen=True):
     """True if this process quarantined the answer; else it passed the feedback on to those that may know it."""
 
 
+async def _recall_nothing(request_id: str, tenant: str) -> str | None:
+    return None
+
+
 class FeedbackHandlers:
     """Handlers of feedback; a wrong answer is not given again."""
 
@@ -53,12 +57,23 @@ class FeedbackHandlers:
         cache: ExactCache,
         bodies: JsonBodies,
         note_wrong: Callable[[str, str], bool] = lambda request_id, tenant: False,
+        *,
+        recall: Callable[[str, str], Awaitable[str | None]] = _recall_nothing,
     ) -> None:
-        """Handle feedback; `note_wrong` gets request and tenant, and returns whether it waited for the verdict."""
+        """Handle feedback.
+
+        Args:
+            policy: The policy in force.
+            cache: The exact cache, with the entries of both tiers.
+            bodies: Reader of bodies.
+            note_wrong: Gets request and tenant, and returns whether it waited for the verdict.
+            recall: Recalls the similar answer that a tenant's request received, and returns the id of its entry.
+        """
         self._policy = policy
         self._cache = cache
         self._bodies = bodies
         self._note_wrong = note_wrong
+        self._recall = recall
 
     async def submit(self, request: Request) -> Response:
         """Quarantine the entry behind an answer.
@@ -72,14 +87,17 @@ class FeedbackHandlers:
                 feedback = msgspec.convert(document, Feedback)
             except msgspec.ValidationError as error:
                 raise invalid_field(str(error), document, _RULES) from None
-        return ApiResponse(self._noted(feedback, caller))
+        return ApiResponse(await self._noted(feedback, caller))
 
-    def _noted(self, feedback: Feedback, caller: Caller) -> Noted:
+    async def _noted(self, feedback: Feedback, caller: Caller) -> Noted:
         is_wanted = self._note_wrong(feedback.request_id, caller.tenant)
         is_known = self._cache.note_wrong(feedback.request_id, caller.tenant)
+        entry_id = None if is_known else await self._recall(feedback.request_id, caller.tenant)
+        if entry_id is not None:  # another process served it, or an earlier one
+            is_known = self._cache.note_wrong(entry_id, caller.tenant)
         # The entry's location does not identify who made it, and that one may wait for such a verdict.
         is_passed_on = not is_wanted and self._cache.pass_on_doubt(feedback.request_id, caller.tenant)
-        if not (is_known or is_wanted or is_passed_on):
+        if not (is_known or is_wanted or is_passed_on or entry_id is not None):
             raise NotFound(
                 "No cache entry of this key belongs to that request id. Send the x-request-id of the wrong answer; "
                 "it is known while it is in the cache.",

@@ -32,6 +32,7 @@ from gateway.api.health import Probes
 from gateway.api.json_bodies import JsonBodies
 from gateway.api.message_tokens import MessageTokens, TokenCounter
 from gateway.api.models import Models
+from gateway.api.recalls import RecallHandlers
 from gateway.api.routes import PublicApplication
 from gateway.api.stored_responses import ResponseHandlers
 from gateway.api.tokenization import TokenizationHandlers
@@ -41,6 +42,7 @@ from gateway.app.discovery.membership import Membership
 from gateway.app.machine_parts import MachineParts, remote_embedder
 from gateway.app.observability import Observability, read_live_gauges
 from gateway.app.own_encoder import OwnEncoder
+from gateway.app.recalls.recall_parts import RecallParts
 from gateway.app.request_path import Protection, RequestPath
 from gateway.app.response_cache import ResponseCache
 from gateway.app.runtime import Runtime, Surroundings
@@ -142,6 +144,19 @@ class Gateway:
         if self._stores.sharing is not None and self._answers.is_in_file:
             self._stores.sharing.takes_entries = lambda: self._answers.is_semantic
         self._quotas = self._stores.quotas
+        self._recalls = RecallParts(
+            config.cache.recalls,
+            self._stores.control,
+            environment=around.environment,
+            holder=runtime.holder,
+            log=self.log,
+            metrics=self.metrics,
+            clock=clock,
+            wall=runtime.wall,
+        )
+        self._recalls.follow(self._answers.auditor)
+        self._answers.on_verdict = self._recalls.note_audit
+        self._answers.on_feedback = self._recalls.note_wrong
         self.recent = RecentRequests(clock=clock, wall=time.time, name=f"{platform.node()}-{runtime.holder[:-12]}")
         predictors = load_predictors(config.policy.quality_dir)
         self.control = ControlPlane(
@@ -276,7 +291,11 @@ class Gateway:
                 None if self._machine is None else self._machine.refresh,
             ),
             CacheHandlers(
-                self._answers, self.control.audit, policy=lambda: self._current().policy, wall=self._runtime.wall
+                self._answers,
+                self.control.audit,
+                policy=lambda: self._current().policy,
+                recalls=self._recalls.counts,
+                wall=self._runtime.wall,
             ),
             DiagnosisHandlers(samples, lambda: self._current().policy),
             self._path.preview,
@@ -302,7 +321,9 @@ class Gateway:
         probes = Probes(lambda: self.snapshot, lambda: self.server.leaving.is_set())
         models = Models(self._current, int(time.time()), [endpoint.path for endpoint in self._path.dialects])
         bodies = JsonBodies(self.bodies, self._workers)
-        feedback = FeedbackHandlers(self._current, self._cache, bodies, self._note_wrong)
+        feedback = FeedbackHandlers(
+            self._current, self._cache, bodies, self._note_wrong, recall=self._recalls.note_feedback
+        )
         tokenization = TokenizationHandlers(self._current, bodies, config.edge.body.max_bytes)
         counts = MessageTokens(
             self._current,
@@ -320,7 +341,11 @@ class Gateway:
             feedback,
             tokenization,
             dialects=(*self._path.dialects, counts),
-            others=(*ResponseHandlers(self._current, self._stores.responses).routes(), *probes.routes()),
+            others=(
+                *ResponseHandlers(self._current, self._stores.responses).routes(),
+                RecallHandlers(self._current, self._recalls.store if self._recalls.is_on else None).route(),
+                *probes.routes(),
+            ),
             ids=self._runtime.ids,
             log=self.log,
         )
@@ -376,6 +401,7 @@ class Gateway:
         self.control.start(self._tasks.spawn)
         self._stores.start(self._tasks.spawn)
         self.room.start(self._tasks.spawn)
+        self._recalls.start(self._tasks.spawn)
         self._tasks.spawn(self._path.labels.run(), "labels")
         self._tasks.spawn(self._answers.run(self._stores.control, self._stores.sharing), "kept_answers")
         listening = {name: list(found) for name, found in self.server.addresses.items()}
@@ -423,6 +449,7 @@ class Gateway:
         return self._path.learner.note_wrong(request_id, tenant) or is_tried
 
     async def _close(self) -> None:
+        await self._recalls.stop_sending()
         await self._tasks.cancel()
         await self._membership.aclose()
         if self._members_retry is not None:
@@ -435,6 +462,7 @@ class Gateway:
         await self.room.aclose()
         await self.control.flush()
         await self._answers.aclose()
+        await self._recalls.aclose()
         await self._stores.aclose()
         await self._embedder.aclose()  # last of the two: it waits for a batch that a thread computes
         for deployment in self._deployments():
@@ -463,6 +491,7 @@ class Gateway:
     def _take_revision(self, revision: PolicyRevision) -> None:
         before = self._in_force()
         snapshot = self._builder.build(revision.policy, revision.revision, self.snapshot, self._membership.known)
+        self._recalls.configure(revision.policy)
         self.policy.snapshot = snapshot
         self._membership.follow([revision.policy])
         self._quotas.configure(revision.policy)

@@ -8,6 +8,7 @@ from gateway.config.checks import ConfigError
 from gateway.config.exposure import exposure_problem
 from gateway.config.settings import GatewayConfig
 from gateway.policies.reading import PolicyChecks
+from gateway.recalls.webhook import webhook_of
 from gateway.routing.deployment_dialects import upstream_dialect_of
 from gateway.upstreams.reach import reach_of
 from routing_policies.policy.document import Policy
@@ -21,7 +22,7 @@ def acceptance(
     """Return a check of policies.
 
     It raises ConfigError for listeners open without keys, and ReachError for a deployment that this process cannot
-    reach, or whose dialect it cannot speak.
+    reach, or whose dialect it cannot speak, and for a webhook that it may not call or cannot sign.
     """
     exposed = exposure_problem(config)
 
@@ -31,6 +32,8 @@ def acceptance(
         for deployment in policy.deployments:
             reach_of(sample_member(deployment), environment)
             upstream_dialect_of(deployment)
+        for tenant in policy.tenants:
+            webhook_of(tenant, environment, allows_private=config.cache.recalls.allow_private_webhooks)
 
     return accept
 

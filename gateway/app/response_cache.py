@@ -80,7 +80,7 @@ class ResponseCache:
             embedder=self.embedder,
             stats=self.audits,
             guard=guard,
-            sink=AuditSink(record=self._record, count=lambda end: metrics.cache_audits.labels(end).inc()),
+            sink=AuditSink(record=self._settled, count=lambda end: metrics.cache_audits.labels(end).inc()),
             tasks=BackgroundTasks(lambda _, error: log.failure("audit_failed", error)),
             rng=runtime.rng,
             wall=wall,
@@ -108,6 +108,10 @@ class ResponseCache:
         self._journal: AuditJournal | None = None
         self.on_audit: Callable[[AuditRecord], None] = lambda record: None
         """Callback for every verdict that this process reaches."""
+        self.on_verdict: Callable[[AuditRecord], None] = lambda record: None
+        """Callback for every verdict of an audit, a person or feedback that is new here, once each."""
+        self.on_feedback: Callable[[str, CacheEntry], None] = lambda request_id, entry: None
+        """Callback for a request whose response was reported wrong, and the entry behind it."""
         self._is_wanted = asyncio.Event()
 
     def _make_tier(self, config: GatewayConfig, member: MachineProcess | None, runtime: Runtime) -> ExactTier:
@@ -273,8 +277,13 @@ class ResponseCache:
         for record in self.audits.forget_texts(lambda record: _is_covered(record, selection)):
             self._record(record)
 
-    def _wrong(self, request_id: str) -> None:
+    def _wrong(self, request_id: str, entry: CacheEntry) -> None:
         self.auditor.disowned(request_id)
+        self.on_feedback(request_id, entry)
+
+    def _settled(self, record: AuditRecord) -> None:
+        self.on_verdict(record)
+        self._record(record)
 
     def _record(self, record: AuditRecord) -> None:
         self.on_audit(record)

@@ -46,6 +46,9 @@ MAX_SERVED: Final = 10_000
 OnPair = Callable[[BackgroundRequest, tuple[str, str], bool], Awaitable[None]]
 """Callback with two deployments that answered one question, and whether their answers agreed."""
 
+OnServed = Callable[[str, SemanticLookup, CacheEntry], None]
+"""Callback with a request, its lookup, and the entry that it is served; it neither waits nor fails."""
+
 AuditEnd = Verdict | Literal["skipped"]
 """End of an audit; a metric label."""
 
@@ -90,6 +93,8 @@ class Auditor:
         wall: Callable[[], float],
     ) -> None:
         """Create an auditor; `tasks` must be its own, because it counts them."""
+        self.on_served: OnServed = lambda request_id, semantic_lookup, entry: None
+        """Callback for every similar answer that is served."""
         self.on_pair: OnPair | None = None
         """Callback for the agreement of both models of a predicted pair; None: the second model gets no request."""
         self._request = requester
@@ -116,6 +121,7 @@ class Auditor:
             pair, finding.match_probability, rule.audit_ratio, semantic_lookup.stats, tenant
         )
         case = _case(ctx.record.request_id, semantic_lookup, finding.entry, was_served=True)
+        self.on_served(case.request_id, semantic_lookup, finding.entry)
         self._served.put(case.request_id, case, tenant)
         if self._draw(probability):
             self._choice.audited(pair, tenant)

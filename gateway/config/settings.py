@@ -11,6 +11,7 @@ from typing import Final, Literal
 from gateway.config.addresses import is_loopback, is_socket, socket_problem
 from gateway.config.checks import ConfigError, require_address, require_range, require_tls_pair
 from gateway.config.discovery import DiscoverySettings
+from gateway.config.recalls import RecallSettings
 from gateway.config.telemetry import TelemetrySettings
 from gateway.http.address import inherited_descriptors
 from gateway.http.limits import EdgeLimits
@@ -276,6 +277,7 @@ class CacheSettings:
 
     None: they are shared where the store is a Redis; else only later starts of this gateway find them.
     """
+    recalls: RecallSettings = field(default_factory=RecallSettings)
 
     def __post_init__(self) -> None:
         """Reject values no type can; ConfigError starts with the key."""

@@ -73,6 +73,11 @@ class MetricFamilies:
         self.cache_semantic_level = make.gauge(
             "cache_semantic_level", "0: open; 1 to 3: tightened; 4: closed, exact answers only.", whose
         )
+        self.recalls = make.counter("recalls_total", "Recall notices recorded, by what found the error.", ("reason",))
+        self.recall_receivers = make.counter(
+            "recall_receivers_total", "Receivers of similar answers, by whether they are remembered.", ("end",)
+        )
+        self.recall_webhooks = make.counter("recall_webhooks_total", "Attempts to send recall notices.", ("end",))
         self.cache_audits = make.counter("cache_audits_total", "Similar answers compared with new ones.", ("verdict",))
         self.cache_sharing = make.counter(
             "cache_sharing_total",

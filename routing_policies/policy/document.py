@@ -73,6 +73,13 @@ KubernetesService = Annotated[
         description="namespace/name of a Kubernetes Service",
     ),
 ]
+WebhookUrl = Annotated[
+    str,
+    Meta(
+        pattern=r"^https?://[\x21-\x7e]{1,1000}(?!\n)$",
+        description="a URL such as https://shop.example.com/hooks, without a user, query or fragment",
+    ),
+]
 Port = Annotated[int, Meta(ge=1, le=65_535)]
 PortName = Annotated[
     str, Meta(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,13}[a-z0-9])?(?!\n)$", description="a port's name in the Service")
@@ -384,6 +391,14 @@ class TenantLimits(_Strict, frozen=True, kw_only=True):
     """
 
 
+class TenantWebhook(_Strict, frozen=True, kw_only=True):
+    """Receiver of a tenant's recall notices."""
+
+    url: WebhookUrl
+    secret_env: EnvironmentName
+    """Environment variable with the secret that signs them: `whsec_` and base64, or 16 characters or more."""
+
+
 class Tenant(_Strict, frozen=True, kw_only=True):
     """The owner of API keys, to whom limits and bills apply."""
 
@@ -396,6 +411,8 @@ class Tenant(_Strict, frozen=True, kw_only=True):
     limits: TenantLimits = TenantLimits()
     flags: dict[Id, Annotated[int, Meta(ge=0, le=100)]] = {}
     """Feature flags; `canary` is the largest percentage of the tenant's traffic on any canary trial, 0 for none."""
+    recall_webhook: TenantWebhook | None = None
+    """Receiver of notices about similar answers that proved wrong; None: notices are only read at `/v1/recalls`."""
 
 
 class Match(_Strict, frozen=True, kw_only=True):

@@ -54,6 +54,19 @@ class _Review(RequestBody, frozen=True, kw_only=True):
     verdict: Literal["right", "wrong", "unknown"]
 
 
+class RecallCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The recall notices of this gateway since its start."""
+
+    is_on: bool
+    notices: int
+    """Notices recorded."""
+    delivered: int
+    """Webhooks that a receiver took."""
+    failed: int
+    """Attempts that are repeated."""
+    given_up: int
+
+
 class AuditedCache(Protocol):
     """The response cache for its administrators: both tiers, and the audits of the semantic one."""
 
@@ -73,9 +86,16 @@ class CacheHandlers:
     """`/admin/api/cache` and the paths below it."""
 
     def __init__(
-        self, answers: AuditedCache, audit: AuditLog, *, policy: Callable[[], Policy], wall: Callable[[], float]
+        self,
+        answers: AuditedCache,
+        audit: AuditLog,
+        *,
+        policy: Callable[[], Policy],
+        recalls: Callable[[], RecallCounts],
+        wall: Callable[[], float],
     ) -> None:
         """Set up the handlers; `audit` is the log of admins' actions."""
+        self._recalls = recalls
         self._answers = answers
         self._audit = audit
         self._policy = policy
@@ -97,6 +117,7 @@ class CacheHandlers:
                     for whose, stats in answers.route_stats
                     if whose.route in rules and rules[whose.route].mode == MODE
                 ],
+                "recalls": msgspec.to_builtins(self._recalls()),
                 "audits": [_shown(record) for record, _ in zip(answers.audits, range(_SHOWN), strict=False)],
             }
         )

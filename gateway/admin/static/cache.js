@@ -48,10 +48,11 @@ function draw() {
   bound(scope);
   fill("#whose", scope && nameOf(scope));
 }
+const recallsOf = (r) => (r.is_on ? [num(r.notices), sub(`since the start; webhooks: ${num(r.delivered)} delivered, ${num(r.failed)} failed, ${num(r.given_up)} given up`)] : "off");
 const refresh = () => load(async () => {
   const [found, queue] = await Promise.all([api("cache"), api("cache/audits?limit=200")]);
   scopes = found.routes;
-  fill("#entries", facts(["Cache entries", num(found.entries)], ["Memory", bytes(found.bytes)], ["In the index", num(found.index_entries) + (found.index_waiting ? `, ${num(found.index_waiting)} waiting` : "")], ["Encoder", found.encoder_ready ? "ready" : "not loaded"]));
+  fill("#entries", facts(["Cache entries", num(found.entries)], ["Memory", bytes(found.bytes)], ["In the index", num(found.index_entries) + (found.index_waiting ? `, ${num(found.index_waiting)} waiting` : "")], ["Encoder", found.encoder_ready ? "ready" : "not loaded"], ["Recall notices", recallsOf(found.recalls)]));
   draw();
   audits.show(queue.audits);
 });

@@ -29,12 +29,14 @@ from gateway.api.openapi.operations import (
     messages_operation,
     parameter,
     probe_operation,
+    recalls_operation,
     responses_paths,
 )
 from gateway.api.openapi.prompts import state_prompts
 from gateway.api.openapi.response_rules import add_response_rules
 from gateway.api.openapi.responses_schema import ResponseObject, ResponsesFields
 from gateway.api.openapi.rules import add_relations, allow_absent, describe_fields
+from gateway.api.recalls import RECALLS_PATH, RecallPage
 from gateway.api.routes import CHAT_PATH
 from gateway.api.stored_responses import DeletedResponse, ResponseItems
 from gateway.api.tokenization import (
@@ -72,7 +74,7 @@ def openapi_document(*, needs_key: bool = True) -> Schema:
         *(Feedback, Noted, TokenizeBody, TokenList, DetokenizeBody, DetokenizedText, InstalledVersion),
         *MESSAGE_BLOCKS,
         *(MessageFields, CountTokensFields, MessageAnswer, CountedTokens, MessageErrorEnvelope),
-        *(ResponsesFields, ResponseObject, DeletedResponse, ResponseItems),
+        *(ResponsesFields, ResponseObject, DeletedResponse, ResponseItems, RecallPage),
     )
     _, schemas = msgspec.json.schema_components(structs, ref_template=REF)
     state_prompts(schemas)
@@ -100,6 +102,7 @@ def openapi_document(*, needs_key: bool = True) -> Schema:
                 "get": get_operation("getModel", "One model.", ListedModel, (401, 404)),
                 "parameters": [parameter("model", "path", "Its name", schema=_MODEL_NAME, required=True)],
             },
+            RECALLS_PATH: {"get": recalls_operation()},
             FEEDBACK_PATH: {"post": feedback_operation()},
             TOKENIZE_PATH: {
                 "post": conversion_operation("tokenize", "The tokens of a prompt.", TokenizeBody, TokenList)

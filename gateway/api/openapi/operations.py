@@ -26,6 +26,7 @@ from gateway.api.openapi.responses import (
     described_response,
 )
 from gateway.api.openapi.responses_schema import ResponseObject, ResponsesFields
+from gateway.api.recalls import MAX_RECALLS, RecallPage
 from gateway.api.stored_responses import INPUT_ITEMS_PATH, RESPONSE_PATH, DeletedResponse, ResponseItems
 from gateway.chat.schema import ChatFields
 from gateway.dialects.completions.schema import CompletionFields
@@ -167,6 +168,18 @@ def feedback_operation() -> Schema:
             **described_errors(tuple(sorted({*EDGE_ERRORS, 401, 404}))),
         },
     }
+
+
+def recalls_operation() -> Schema:
+    """Describe recall notices."""
+    page = [
+        parameter("after", "query", "Cursor of an earlier page", schema={"type": "string", "pattern": "^[0-9]{1,16}$"}),
+        parameter(
+            "limit", "query", "Notices of a page", schema={"type": "integer", "minimum": 1, "maximum": MAX_RECALLS}
+        ),
+    ]
+    summary = "Notices about similar answers that proved wrong, oldest first."
+    return {**get_operation("listRecalls", summary, RecallPage, (401, 404)), "parameters": page}
 
 
 def conversion_operation(operation_id: str, summary: str, body: type, answer: type) -> Schema:

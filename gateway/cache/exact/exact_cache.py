@@ -70,7 +70,7 @@ class ExactCache:
         *,
         wall: Callable[[], float],
         on_taken: Callable[[CacheEntry], None] = lambda entry: None,
-        on_wrong: Callable[[str], None] = lambda request_id: None,
+        on_wrong: Callable[[str, CacheEntry], None] = lambda request_id, entry: None,
         on_purged: Callable[[Selection], None] = lambda selection: None,
     ) -> None:
         """Make an empty cache over a tier.
@@ -79,7 +79,7 @@ class ExactCache:
             tier: The entries.
             wall: Seconds since 1970, since entries outlive processes.
             on_taken: Gets entries that other processes made and sent with a vector.
-            on_wrong: Gets the request id of each response that was called wrong.
+            on_wrong: Gets the request id of each response that was called wrong, and the entry behind it.
             on_purged: Gets every purge.
         """
         self._on_purged = on_purged
@@ -222,7 +222,7 @@ class ExactCache:
         self.take_quarantine(entry.exact, digest, until)
         if self._others is not None:
             self._others.quarantined(entry.exact, digest, until)
-        self._on_wrong(request_id)
+        self._on_wrong(request_id, entry)
         return True
 
     def take_doubt(self, request_id: str, tenant: str) -> None:

@@ -56,3 +56,16 @@ def test_a_reader_with_these_checks_knows_the_runtime_directory() -> None:
     assert policy.deployments[0].url == "unix:/run/here/a.sock"
     with pytest.raises(InvalidPolicy, match="KEY"):
         reader.read(SECRET)
+
+
+def test_a_webhook_needs_its_secret_and_a_public_address_unless_settings_allow_others() -> None:
+    url = "https://10.0.0.1/hook"
+    policy = load_policy(
+        f"{OPEN}tenants: [{{id: shop, recall_webhook: {{url: '{url}', secret_env: S}}}}]\n", source="p"
+    )
+    allowing = config_of({"cache.recalls.allow_private_webhooks": True})
+    with pytest.raises(ReachError, match=r"^tenants\.shop\.recall_webhook\.url: 10\.0\.0\.1 is in a private network"):
+        acceptance(config(), {"S": "x" * 16})(policy)
+    with pytest.raises(ReachError, match=r"^tenants\.shop\.recall_webhook\.secret_env: .* S is not set"):
+        acceptance(allowing, {})(policy)
+    acceptance(allowing, {"S": "x" * 16})(policy)

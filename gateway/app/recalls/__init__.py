@@ -1,0 +1,1 @@
+"""Recalls of one process, assembled."""
