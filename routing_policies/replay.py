@@ -67,11 +67,33 @@ class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     output_tokens: int = 0
     ttft_ms: float | None = None
     policy: str = ""
+    id: str = ""
+    """Request id, by which later verdicts name the request."""
+    choice: str = ""
+    """Candidate of the first routing decision; `deployment` differs after a retry, a hedge or a hand-over."""
+    propensities: dict[str, float] = {}
+    """Probability of each candidate in that decision under the policy that ran; empty where there was none."""
+    excluded: tuple[str, ...] = ()
+    """Candidates that could not have been chosen, because a filter dropped every member of theirs."""
 
     def fact(self, name: str) -> str | int | bool:
         """Return the value of `request.NAME`; text that was not recorded is empty."""
         value: str | int | bool | None = getattr(self, name)
         return "" if value is None else value
+
+
+class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Recorded verdict on the answer of an earlier request; its first field tells its line from a request's."""
+
+    verdict_of: str
+    """Request id."""
+    tenant: str
+    """Tenant of the verdict; it counts only for a request of the same tenant."""
+    at: float
+    by: Literal["feedback", "audit"]
+    is_wrong: bool = True
+    weight: float = 1.0
+    """One over the probability that the answer was audited; 1 for feedback."""
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):

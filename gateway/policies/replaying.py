@@ -65,7 +65,7 @@ async def replay(question: ReplayRequest) -> dict[str, Any]:
 
 def compare_policies(old: Policy, new: Policy, folder: Path) -> dict[str, Any]:
     """Return the results of every recorded request under both policies."""
-    requests = read_tape(folder, MAX_REQUESTS)
+    requests = read_tape(folder, MAX_REQUESTS).requests
     measured, same = Measured(requests), unchanged_routes(old, new)
     everywhere = same | {route.id for route in old.routes}
     before, after = Replay(old, measured, trusts=everywhere), Replay(new, measured, trusts=same)

@@ -134,7 +134,7 @@ def test_a_recording_holds_no_secret(tmp_path: Path) -> None:
     request = RecordedRequest(at=1.0, tenant="t", model="m", question="0" * 32, text=text, headers=headers)
     made._waiting.append(request)
     made.flush()
-    (found,) = read_tape(tmp_path, 10)
+    (found,) = read_tape(tmp_path, 10).requests
     assert found.text == "why is [redacted] refused?"
     assert found.headers == {"x-api-key": "[redacted]", "x-team": "blue", "x-note": "with [redacted]"}
 

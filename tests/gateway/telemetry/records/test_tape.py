@@ -14,7 +14,7 @@ from tests.gateway.stack import chat, running
 async def test_text_is_recorded_only_where_it_is_requested(tmp_path: Path) -> None:
     async with running(tmp_path, settings={"telemetry.recorder.mode": "text"}) as stack:
         await stack.call({**chat(), "messages": [{"role": "user", "content": "remember me"}]})
-    (request,) = await asyncio.to_thread(read_tape, tmp_path / "recorded", 10)
+    ((request,), _) = await asyncio.to_thread(read_tape, tmp_path / "recorded", 10)
     assert request.text == "remember me"
 
 
@@ -30,10 +30,10 @@ def test_a_recording_keeps_its_size_and_forgets_the_oldest(tmp_path: Path) -> No
         now[0] += 1
         fill(made, number)
     assert sum(path.stat().st_size for path in tmp_path.glob("*.jsonl")) <= 8_000
-    saved = [request.at for request in read_tape(tmp_path, 1_000)]
+    saved = [request.at for request in read_tape(tmp_path, 1_000).requests]
     assert saved == sorted(saved)
     assert saved[-1] == 299
-    assert len(read_tape(tmp_path, 5)) == 5
+    assert len(read_tape(tmp_path, 5).requests) == 5
 
 
 def test_a_line_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_line_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
     (path,) = tmp_path.glob("*.jsonl")
     with path.open("ab") as stream:
         stream.write(b'{"at": 2.0, "tena')
-    assert [request.at for request in read_tape(tmp_path, 10)] == [1.0]
+    assert [request.at for request in read_tape(tmp_path, 10).requests] == [1.0]
 
 
 def test_equal_words_have_other_digests_on_another_machine(tmp_path: Path) -> None:
