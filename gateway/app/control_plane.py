@@ -292,8 +292,7 @@ class ControlPlane:
         if self.canaries is not None:
             self.canaries.note_audit(record.id, record.tenant, record.verdict)
         if self.tape is not None and record.verdict != "unknown":
-            is_wrong = record.verdict == "wrong"
-            self.tape.note_audit(record.id, record.tenant, is_wrong=is_wrong, weight=record.weight)
+            self.tape.note_audit(record.id, record.tenant, is_wrong=record.verdict == "wrong")
 
     def _running_canary(self) -> CanaryTrial | None:
         return None if self.canaries is None else self.canaries.current

@@ -96,4 +96,4 @@ def _drawn(weights: Mapping[str, float], point: float) -> str:
         left -= weight
         if left < 0.0:
             return name
-    return next(reversed(weights))  # rounding left a remainder
+    return list(weights)[-1]  # rounding left a remainder

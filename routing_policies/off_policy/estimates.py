@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from routing_policies.off_policy.mean_sequence import Floats, lower_bounds
+from routing_policies.off_policy.mean_sequence import Counts, Floats, lower_bounds
 from routing_policies.off_policy.outcome_model import Features, OutcomeModel
 
 MAX_WEIGHT: Final = 1000.0
@@ -119,6 +119,7 @@ def estimate(
     outcomes: Sequence[float],
     num_warm: int,
     *,
+    highest: Sequence[float] | None = None,
     scale: float = 1.0,
     alpha: float = ALPHA,
     checkpoints: Sequence[int] | None = None,
@@ -129,12 +130,14 @@ def estimate(
         choices: Recorded choices in the order of time.
         outcomes: Outcome of each in [0, 1].
         num_warm: Number of first requests that are not judged; at least one is left.
+        highest: Largest outcome that each may have had, where `outcomes` are the smallest; None means that they are
+            known.
         scale: Unit of the results: an outcome of 1 stands for this much.
         alpha: Probability that an interval excludes the true mean at any number of requests.
         checkpoints: Numbers of judged requests for the curve of widths; None means `NUM_CHECKPOINTS` of them.
     """
     above = _terms(choices, outcomes, num_warm)
-    below = _terms(choices, [1.0 - outcome for outcome in outcomes], num_warm)
+    below = _terms(choices, [1.0 - outcome for outcome in highest or outcomes], num_warm)
     num = len(above.weighted)
     at = np.unique(np.geomspace(min(20, num), num, NUM_CHECKPOINTS).astype(np.int64))
     if checkpoints is not None:
@@ -196,7 +199,7 @@ def _terms(choices: Sequence[WeighedChoice], outcomes: Sequence[float], num_warm
     )
 
 
-def _interval(above: Floats, below: Floats, least: float, least_below: float, alpha: float, at: Floats) -> Floats:
+def _interval(above: Floats, below: Floats, least: float, least_below: float, alpha: float, at: Counts) -> Floats:
     """Return rows of low and high bounds after each of `at` requests; every side has half of `alpha`."""
     low = lower_bounds(above, least, alpha / 2, at)
     high = 1.0 - lower_bounds(below, least_below, alpha / 2, at)

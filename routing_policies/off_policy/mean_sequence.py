@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
 
 _RATES: Final = 0.9 * 0.5 ** np.arange(10)
 """Rates c of the mixture. The best one is near sqrt(2 * log(1/alpha) / sum of squares), so these suit up to a million."""
@@ -29,7 +30,7 @@ _NEUTRAL: Final = 0.5
 """Prediction of the first value."""
 
 
-def lower_bounds(values: Floats, least: float, alpha: float, at: NDArray[np.int64] | None = None) -> Floats:
+def lower_bounds(values: Floats, least: float, alpha: float, at: Counts | None = None) -> Floats:
     """Return lower bounds of the mean of the values' conditional means, after each value or after those `at`.
 
     Args:

@@ -153,13 +153,10 @@ class Tape:
             self._add(RecordedVerdict(verdict_of=request_id, tenant=tenant, at=self._wall(), by="feedback"))
         return True
 
-    def note_audit(self, request_id: str, tenant: str, *, is_wrong: bool, weight: float) -> None:
-        """Record the verdict of an audit on a similar answer that was served; `weight` is 1 over its probability."""
-        self._add(
-            RecordedVerdict(
-                verdict_of=request_id, tenant=tenant, at=self._wall(), by="audit", is_wrong=is_wrong, weight=weight
-            )
-        )
+    def note_audit(self, request_id: str, tenant: str, *, is_wrong: bool) -> None:
+        """Record the verdict of an audit on a similar answer that was served."""
+        made = RecordedVerdict(verdict_of=request_id, tenant=tenant, at=self._wall(), by="audit", is_wrong=is_wrong)
+        self._add(made)
 
     def _add(self, item: RecordedRequest | RecordedVerdict) -> None:
         if len(self._waiting) >= MAX_WAITING:

@@ -1,0 +1,219 @@
+"""A policy that never ran, judged from recorded requests: its figures, and when the records cannot tell."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from routing_policies.loading import load_policy
+from routing_policies.off_policy.judgement import JudgedMeasure, Judgement, judge_policy
+from routing_policies.policy.document import Policy
+from routing_policies.replay import RecordedRequest, RecordedVerdict
+
+BASE = """
+schema_version: 1
+deployments:
+  - {{id: small, url: "http://small", model: tiny, cost_per_mtok: {{prompt: 1, completion: 1}}}}
+  - {{id: large, url: "http://large", model: big, cost_per_mtok: {{prompt: 10, completion: 10}}}}
+  - {{id: spare, url: "http://spare", model: big, cost_per_mtok: {{prompt: 10, completion: 10}}}}
+routes:
+  - {{id: main, select: {{{select}}}{rest}}}
+"""
+RAN = "candidates: [large, small], explore: {ratio: 0.2}"
+NUM = 6_000
+QUALITY = {"small": {1: 0.9, 3: 0.5}, "large": {1: 0.95, 3: 0.95}}
+SEMANTIC = ", cache: {mode: exact_then_semantic, audit_ratio: 0.2}"
+
+
+def policy(select: str = RAN, rest: str = "") -> Policy:
+    return load_policy(BASE.format(select=select, rest=rest), source="policy")
+
+
+def recorded(num: int = NUM, *, ratio: float = 0.2, seed: int = 1) -> tuple[list[RecordedRequest], list[RecordedVerdict]]:
+    """Requests of which `large` answers most; `small` is faster, cheaper, and worse at long conversations."""
+    rng = random.Random(seed)
+    requests, verdicts = [], []
+    for number in range(num):
+        choice = "small" if rng.random() < ratio / 2 else "large"
+        turns = rng.choice((1, 3))
+        requests.append(
+            RecordedRequest(
+                at=float(number),
+                tenant="shop",
+                model="auto",
+                question=f"{number:08x}",
+                id=f"r{number}",
+                turns=turns,
+                route="main",
+                deployment=choice,
+                choice=choice,
+                propensities={"large": 1.0 - ratio / 2, "small": ratio / 2} if ratio else {"large": 1.0},
+                cache="off",
+                prompt_tokens=200 if turns == 1 else 2_000,
+                output_tokens=100,
+                ttft_ms=rng.uniform(80.0, 120.0) * (0.5 if choice == "small" else 1.0),
+            )
+        )
+        if rng.random() > QUALITY[choice][turns]:
+            verdicts.append(RecordedVerdict(verdict_of=f"r{number}", tenant="shop", at=number + 0.5, by="feedback"))
+    return requests, verdicts
+
+
+REQUESTS, VERDICTS = recorded()
+
+
+def judged(
+    new: Policy, requests: Sequence[RecordedRequest] = REQUESTS, ran: Policy | None = None
+) -> dict[str, JudgedMeasure]:
+    found = judge_policy(new, ran or policy(), requests, VERDICTS)
+    assert found.why_not is None
+    return {measure.name: measure for measure in found.measures}
+
+
+def holds(measure: JudgedMeasure, truth: float, near: float) -> None:
+    assert measure.why_not is None
+    assert measure.estimate is not None
+    for side in (measure.estimate.doubly_robust, measure.estimate.propensity):
+        assert side.low <= truth <= side.high
+    assert measure.estimate.doubly_robust.value == pytest.approx(truth, rel=near)
+
+
+def test_the_figures_of_an_untried_policy_are_near_those_it_would_have() -> None:
+    found = judged(policy("candidates: [small, large]"))
+    holds(found["good_ratio"], 0.7, 0.07)
+    holds(found["cost_per_1k"], 1.2, 0.05)
+    holds(found["ttft_ms"], 50.0, 0.05)
+    late = found["slow_ratio"].estimate
+    assert late is not None
+    assert late.doubly_robust.low == 0.0
+    assert late.doubly_robust.high < 0.1
+    assert "wrong_hit_ratio" not in found
+
+
+def test_a_condition_moves_only_the_requests_it_holds_for() -> None:
+    short = """  - id: short
+    match: {when: "request.turns <= 1"}
+    select: {candidates: [small]}
+"""
+    document = BASE.format(select=RAN, rest="").replace("routes:\n", f"routes:\n{short}")
+    found = judged(load_policy(document, source="policy"))
+    holds(found["good_ratio"], 0.5 * 0.9 + 0.5 * (0.9 * 0.95 + 0.1 * 0.5), 0.03)
+
+
+def test_the_policy_that_ran_has_its_recorded_figures() -> None:
+    found = judged(policy())
+    measured = found["good_ratio"].estimate
+    assert measured is not None
+    judged_ids = {request.id for request in REQUESTS[100:]}
+    wrong = sum(verdict.verdict_of in judged_ids for verdict in VERDICTS)
+    assert measured.propensity.value == pytest.approx(1.0 - wrong / len(judged_ids))
+    assert measured.num_effective == pytest.approx(measured.num_requests)
+
+
+def test_without_exploration_the_records_cannot_tell_and_say_why() -> None:
+    requests, _ = recorded(ratio=0.0)
+    found = judged(policy("candidates: [small, large]"), requests, policy("candidates: [large, small]"))
+    for measure in found.values():
+        assert measure.why_not is not None
+        assert "no overlap for 100.0%" in measure.why_not
+        assert "small was never chosen for such requests on route main, which does not explore" in measure.why_not
+        assert measure.estimate is not None
+        assert measure.estimate.doubly_robust.low == 0.0
+
+
+def test_a_candidate_that_no_route_had_cannot_be_judged() -> None:
+    found = judged(policy("candidates: [spare]"))
+    assert "spare was never chosen" in (found["good_ratio"].why_not or "")
+
+
+def test_too_little_exploration_is_said_to_be_too_little() -> None:
+    requests, _ = recorded(1_500, ratio=0.04)
+    found = judged(policy("candidates: [small, large]"), requests)
+    assert "effective sample size" in (found["good_ratio"].why_not or "")
+    few = judge_policy(policy("candidates: [small]"), policy(), requests[:50], [])
+    assert few == Judgement(num_requests=50, why_not="50 requests are recorded; 200 are needed")
+
+
+def test_without_feedback_quality_is_not_told() -> None:
+    found = judge_policy(policy("candidates: [small, large]"), policy(), REQUESTS, [])
+    (quality,) = (measure for measure in found.measures if measure.name == "good_ratio")
+    assert "no feedback was recorded" in (quality.why_not or "")
+    (cost,) = (measure for measure in found.measures if measure.name == "cost_per_1k")
+    assert cost.why_not is None
+
+
+def test_a_verdict_of_another_tenant_does_not_count() -> None:
+    theirs = [msgspec.structs.replace(verdict, tenant="other") for verdict in VERDICTS]
+    found = judge_policy(policy(), policy(), REQUESTS, theirs)
+    (quality,) = (measure for measure in found.measures if measure.name == "good_ratio")
+    assert quality.estimate is not None
+    assert quality.estimate.propensity.value == 1.0
+
+
+def test_a_cascade_and_unrecorded_predictions_cannot_be_judged() -> None:
+    cascade = judged(policy("policy: cascade, min_quality: 0.8, candidates: [small, large]"))
+    assert "cascade" in (cascade["good_ratio"].why_not or "")
+    by_quality = judged(policy("policy: quality_then_latency, min_quality: 0.8, candidates: [small, large]"))
+    assert "predictions that were not recorded" in (by_quality["good_ratio"].why_not or "")
+
+
+def similar(wrong_ratio: float, *, audited: bool = True) -> tuple[list[RecordedRequest], list[RecordedVerdict]]:
+    """Half of the requests get a similar cached response, and a fifth of those is audited."""
+    rng = random.Random(3)
+    requests, verdicts = [], []
+    for request in REQUESTS:
+        if rng.random() < 0.5:
+            is_audited = audited and rng.random() < 0.2
+            request = msgspec.structs.replace(
+                request,
+                cache="hit_semantic",
+                deployment="",
+                choice="",
+                propensities={},
+                audit_probability=0.2 if audited else 0.0,
+                is_audited=is_audited,
+            )
+            if is_audited:
+                is_wrong = rng.random() < wrong_ratio
+                made = RecordedVerdict(verdict_of=request.id, tenant="shop", at=request.at, by="audit", is_wrong=is_wrong)
+                verdicts.append(made)
+        requests.append(request)
+    return requests, verdicts
+
+
+def wrong_hits(new: Policy, requests: Sequence[RecordedRequest], verdicts: Sequence[RecordedVerdict]) -> JudgedMeasure:
+    found = judge_policy(new, policy(rest=SEMANTIC), requests, verdicts)
+    return next(measure for measure in found.measures if measure.name == "wrong_hit_ratio")
+
+
+def test_the_cache_error_comes_from_audits_weighed_by_their_probability() -> None:
+    requests, verdicts = similar(0.1)
+    holds(wrong_hits(policy(rest=SEMANTIC), requests, verdicts), 0.05, 0.25)
+    without = wrong_hits(policy(), requests, verdicts)
+    assert without.estimate is not None
+    assert without.estimate.propensity.value == 0.0
+
+
+def test_the_cache_error_is_unknown_without_audits_and_for_another_threshold() -> None:
+    requests, verdicts = similar(0.1, audited=False)
+    assert "without audits" in (wrong_hits(policy(rest=SEMANTIC), requests, verdicts).why_not or "")
+    looser = SEMANTIC.replace("}", ", max_error_ratio: 0.2}")
+    assert "cache differs" in (wrong_hits(policy(rest=looser), requests, verdicts).why_not or "")
+
+
+def test_an_audit_without_a_verdict_counts_as_right_and_as_wrong() -> None:
+    requests, _ = similar(0.1)
+    estimate = wrong_hits(policy(rest=SEMANTIC), requests, []).estimate
+    assert estimate is not None
+    assert estimate.doubly_robust.low == 0.0
+    assert estimate.doubly_robust.high > 0.5
+
+
+def test_answers_that_only_the_cache_gave_are_not_known_of_a_policy_without_it() -> None:
+    requests, verdicts = similar(0.1)
+    found = judge_policy(policy(), policy(rest=SEMANTIC), requests, verdicts)
+    cost = next(measure for measure in found.measures if measure.name == "cost_per_1k")
+    assert "the cache answered" in (cost.why_not or "")
