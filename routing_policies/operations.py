@@ -45,8 +45,8 @@ def route_for(
     """Return a route as it applies to an operation, or None where none of its candidates serves that.
 
     What concerns conversations only does not apply to other operations: trimming, similar answers, shadows,
-    exploration and the prediction of quality. Without a prediction the strongest candidate comes first, as for a prompt that no
-    predictor knows.
+    exploration and the prediction of quality. Without a prediction the strongest candidate comes first, as for a prompt
+    that no predictor knows.
 
     Args:
         route: The route as the policy has it.

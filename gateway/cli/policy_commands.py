@@ -14,9 +14,9 @@ from typing import Any
 from gateway.cli.actions import add_action, print_json
 from gateway.cli.admin_client import AdminClient, open_client
 from gateway.cli.commands import CommandError, UsageError
-from gateway.cli.plans.judgement import judgement_lines
 from gateway.cli.parsing.arguments import count, duration_s
 from gateway.cli.parsing.command_parser import command_group
+from gateway.cli.plans.judgement import judgement_lines
 from gateway.cli.supervisor.console import plain
 
 Json = dict[str, Any]

@@ -100,7 +100,7 @@ def compare_policies(old: Policy, new: Policy, folder: Path) -> dict[str, Any]:
 
 def _notes(new: Policy, *, has_text: bool, has_probabilities: bool) -> list[str]:
     """Return the limits of the replay model that this policy is subject to."""
-    notes = ["times are those at the recorded load: a policy that moves many requests changes the load itself"]
+    notes = []
     if any(route.cache.mode == "exact_then_semantic" for route in new.routes):
         notes.append("semantic hits are those that were recorded as such: digests cannot match other wordings")
     if any(route.select.policy == "cascade" for route in new.routes):

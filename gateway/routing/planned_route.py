@@ -227,7 +227,8 @@ class PlannedRoute:
         A draw never takes a candidate that a filter dropped, that is full or too late, that costs more than the route
         allows, or that may not hold or read the request.
         """
-        assert self.explore is not None and decision.ranked is not None, "only a choice of an exploring route is drawn"
+        assert self.explore is not None, "the route explores"
+        assert decision.ranked is not None, "a choice has candidates"
         cap, by_id = self.route.select.max_request_cost, {option.live.id: option.live for option in self.options}
         admissible = [
             view.id

@@ -246,7 +246,9 @@ def _judged(
 ) -> JudgedMeasure:
     num = len(choices) - records.num_warm
     if num < MIN_REQUESTS // 2:
-        return JudgedMeasure(name=name, estimate=None, why_not=f"{num} requests have it; {MIN_REQUESTS // 2} are needed")
+        return JudgedMeasure(
+            name=name, estimate=None, why_not=f"{num} requests have it; {MIN_REQUESTS // 2} are needed"
+        )
     found = estimate(choices, outcomes, records.num_warm, highest=highest, scale=scale)
     if reasons is None:
         reasons = Counter(case.judged.why_unseen for case in records.cases if case.judged.why_unseen is not None)

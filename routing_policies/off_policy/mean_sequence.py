@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 _RATES: Final = 0.9 * 0.5 ** np.arange(10)
-"""Rates c of the mixture. The best one is near sqrt(2 * log(1/alpha) / sum of squares), so these suit up to a million."""
+"""Rates c of the mixture. The best one is near sqrt(2 * log(1/alpha) / sum of squares); these suit up to a million."""
 _NEWTON_STEPS: Final = 12
 _NEUTRAL: Final = 0.5
 """Prediction of the first value."""

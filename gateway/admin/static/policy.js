@@ -95,7 +95,7 @@ function judged({ recorded, new: draft }) {
   const known = draft.measures.filter((m) => m.estimate);
   const doubts = draft.measures.filter((m) => m.why_not).map((m) => h("li", `${JUDGED[m.name][0]}: the records cannot tell. ${m.why_not}.`));
   return [h("h3", `Judged from ${num(draft.num_requests)} recorded requests`), grid("Judgement", ["Figure", "In force", "Draft, doubly robust", "Draft, inverse propensity", "Effective requests", "Not recorded"], rows, 9),
-    doubts.length > 0 && h("ul", doubts), sub("Each interval holds at 95 %, however often it is read."),
+    doubts.length > 0 && h("ul", doubts), sub("Each interval holds at 95 %, however often it is read. Times are those at the recorded load: a policy that moves many requests changes the load itself."),
     known.length > 0 && [h("h4", "Width of the interval by requests"), h("figure#widths"), grid("Widths", ["Requests", ...known.map((m) => JUDGED[m.name][0])], widths(known), 1)]];
 }
 const wide = ([low, high]) => high - low;

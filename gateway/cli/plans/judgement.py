@@ -26,6 +26,7 @@ def judgement_lines(estimates: Json) -> Iterator[str]:
     yield (
         f"judged by {new['num_requests']:,} recorded requests; each interval holds at 95 %, however often it is read:"
     )
+    yield "  times are those at the recorded load: a policy that moves many requests changes the load itself"
     for item in new["measures"]:
         name, found = item["name"], item["estimate"]
         yield f"  {NAMES[name]}"

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from gateway.chat.operation import EMBEDDINGS
+from gateway.deployments.health.ejection import FailureKind
 from gateway.limits.permit import AdmissionRequest
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.routing_request import ExplorationSeed, RoutingRequest
@@ -47,13 +48,12 @@ def picks(
     *,
     num: int = 400,
     avoid: frozenset[str] = NOBODY,
-    has_images: bool = False,
     **fields: object,
 ) -> dict[str, int]:
     """How often each deployment gets the first attempt."""
     counts: dict[str, int] = {}
     for n in range(num):
-        seed = ExplorationSeed(f"req_{n:024x}", has_images)
+        seed = ExplorationSeed(f"req_{n:024x}", False)
         live, _ = snapshot.router.pick(
             route, NOBODY, snapshot.default_lane, request(snapshot, **fields), avoid, (), seed
         )
@@ -69,38 +69,43 @@ def test_a_route_that_explores_sends_its_stated_share_elsewhere() -> None:
     assert counts["d2"] / 3_000 == pytest.approx(0.1, abs=0.03)
 
 
-@pytest.mark.parametrize(
-    ("extra", "how"),
-    [
-        ("", {"state": "not_ready"}),
-        ("", {"state": "full"}),
-        ("", {"state": "ejected"}),
-        ("", {"avoid": frozenset({"d1"})}),
-        (", context_tokens: 1600", {}),
-        (", input_modalities: [text]", {"has_images": True}),
-    ],
-    ids=["not ready", "full", "ejected", "too late", "too small a context", "reads no images"],
-)
-def test_a_candidate_that_is_ruled_out_is_never_drawn(extra: str, how: dict[str, object]) -> None:
-    snapshot, route = planned(extra=extra)
-    live, state = snapshot.deployments["d1"], how.pop("state", None)
-    if state == "not_ready":
+def rule_out(snapshot: PolicySnapshot, state: str) -> None:
+    """Put d1 into a state in which a filter drops it."""
+    live = snapshot.deployments["d1"]
+    if state == "not ready":
         live.is_ready = False
     if state == "full":
         lane = snapshot.lanes[snapshot.default_lane]
-        for _ in range(2):
-            assert live.limiter.try_acquire(AdmissionRequest(lane, "shop", 1)) is not None
+        assert all(live.limiter.try_acquire(AdmissionRequest(lane, "shop", 1)) is not None for _ in range(2))
     if state == "ejected":
         for _ in range(20):
-            live.health.note_failure(10.0, "connect")
-    counts = picks(snapshot, route, **how)  # type: ignore[arg-type]
-    assert set(counts) == {"d0", "d2"}
-    decision = snapshot.router.pick(
-        route, NOBODY, snapshot.default_lane, request(snapshot), how.get("avoid", NOBODY), (),  # type: ignore[arg-type]
-        ExplorationSeed("req_1", bool(how.get("has_images"))),
-    )[1]  # fmt: skip
-    assert decision.exploration is not None
-    assert "d1" not in decision.exploration.propensities
+            live.health.note_failure(10.0, FailureKind.CONNECT)
+
+
+@pytest.mark.parametrize(
+    ("state", "extra"),
+    [
+        ("not ready", ""),
+        ("full", ""),
+        ("ejected", ""),
+        ("late", ""),
+        ("too small", ", context_tokens: 1600"),
+        ("without images", ", input_modalities: [text]"),
+    ],
+)
+@pytest.mark.parametrize("policy", ["first_available", "latency_first", "weighted"])
+def test_a_candidate_that_is_ruled_out_is_never_drawn(policy: str, state: str, extra: str) -> None:
+    """`weighted` itself may choose a candidate that does not fit the request, but no draw does."""
+    snapshot, route = planned(f"policy: {policy}, explore: {{ratio: 0.5, weights: {{d1: 1000}}}}", extra=extra)
+    rule_out(snapshot, state)
+    avoid, has_images = frozenset({"d1"} if state == "late" else ()), state == "without images"
+    for n in range(200):
+        seed = ExplorationSeed(f"req_{n:024x}", has_images)
+        live, decision = snapshot.router.pick(route, NOBODY, "interactive", request(snapshot), avoid, (), seed)
+        assert decision.exploration is not None
+        if live.id == "d1" or "d1" in decision.exploration.propensities:
+            assert (policy, extra != "") == ("weighted", True)
+            assert live.id != "d1" or decision.exploration.result == "preferred"
 
 
 def test_what_costs_more_than_the_route_allows_is_never_drawn() -> None:
@@ -116,12 +121,11 @@ def test_when_every_candidate_would_be_late_nothing_is_drawn() -> None:
 
 def test_requests_of_a_conversation_stay_unless_the_policy_states_otherwise() -> None:
     snapshot, route = planned("policy: latency_first, explore: {ratio: 0.5}")
-    bound = {"session": 7, "last_deployment": "d1"}
-    assert len(picks(snapshot, route, **bound)) == 1
+    assert len(picks(snapshot, route, session=7, last_deployment="d1")) == 1
     assert len(picks(snapshot, route, held_tokens={"d2": 600})) == 1
     assert len(picks(snapshot, route, held_tokens={"d2": 400})) == 3
     snapshot, route = planned("policy: latency_first, explore: {ratio: 0.5, sessions: true}")
-    assert len(picks(snapshot, route, **bound)) == 3
+    assert len(picks(snapshot, route, session=7, last_deployment="d1")) == 3
 
 
 def test_a_sticky_route_explores_only_where_the_policy_states_so() -> None:

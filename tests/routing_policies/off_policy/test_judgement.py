@@ -32,7 +32,9 @@ def policy(select: str = RAN, rest: str = "") -> Policy:
     return load_policy(BASE.format(select=select, rest=rest), source="policy")
 
 
-def recorded(num: int = NUM, *, ratio: float = 0.2, seed: int = 1) -> tuple[list[RecordedRequest], list[RecordedVerdict]]:
+def recorded(
+    num: int = NUM, *, ratio: float = 0.2, seed: int = 1
+) -> tuple[list[RecordedRequest], list[RecordedVerdict]]:
     """Requests of which `large` answers most; `small` is faster, cheaper, and worse at long conversations."""
     rng = random.Random(seed)
     requests, verdicts = [], []
@@ -178,7 +180,9 @@ def similar(wrong_ratio: float, *, audited: bool = True) -> tuple[list[RecordedR
             )
             if is_audited:
                 is_wrong = rng.random() < wrong_ratio
-                made = RecordedVerdict(verdict_of=request.id, tenant="shop", at=request.at, by="audit", is_wrong=is_wrong)
+                made = RecordedVerdict(
+                    verdict_of=request.id, tenant="shop", at=request.at, by="audit", is_wrong=is_wrong
+                )
                 verdicts.append(made)
         requests.append(request)
     return requests, verdicts

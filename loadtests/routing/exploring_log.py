@@ -1,20 +1,20 @@
-"""Simulated logs of an exploring router, with the true means of policies that it never ran."""
+"""Simulated logs of an exploring router, with the true mean of a policy that it never ran."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from routing_policies.off_policy.estimates import WeighedChoice, estimate, weigh
 
-CANDIDATES = ("small", "large", "third")
+CANDIDATES: Final = ("small", "large", "third")
 
 
-class Log(NamedTuple):
+class ExploringLog(NamedTuple):
     """A simulated log, weighed for one policy that never ran."""
 
     choices: list[WeighedChoice]
@@ -23,8 +23,8 @@ class Log(NamedTuple):
     """Expected outcome of each request under that policy."""
 
 
-def simulated(seed: int, num: int, *, ratio: float = 0.05, drifts: bool = False) -> Log:
-    """A log in which `small` is preferred and easy requests suit it; the judged policy prefers another.
+def exploring_log(seed: int, num: int, *, ratio: float = 0.05, drifts: bool = False) -> ExploringLog:
+    """Return a log in which `small` is preferred and easy requests suit it; the judged policy prefers another.
 
     With `drifts` every outcome gets steadily worse, and the judged policy changes in the middle.
     """
@@ -47,7 +47,7 @@ def simulated(seed: int, num: int, *, ratio: float = 0.05, drifts: bool = False)
         choices.append(weigh(chosen, (is_easy,), recorded, target))
         outcomes.append(float(rng.random() < expected[chosen]))
         truths.append(sum(share * expected[name] for name, share in target.items()))
-    return Log(choices, outcomes, np.array(truths))
+    return ExploringLog(choices, outcomes, np.array(truths))
 
 
 def _target(is_easy: bool, *, is_late: bool) -> Mapping[str, float]:
@@ -56,14 +56,12 @@ def _target(is_easy: bool, *, is_late: bool) -> Mapping[str, float]:
     return {"small": 0.3, "large": 0.7} if is_easy else {"large": 1.0}
 
 
-def misses(log: Log, num_warm: int) -> tuple[bool, bool]:
-    """Whether the intervals by propensity and doubly robust ever exclude the mean so far, after any request."""
+def misses(log: ExploringLog, num_warm: int) -> tuple[bool, bool]:
+    """Return whether the intervals by propensity and doubly robust ever exclude the mean so far, after any request."""
     num = len(log.choices) - num_warm
     found = estimate(log.choices, log.outcomes, num_warm, checkpoints=range(1, num))
     means = np.cumsum(log.truths[num_warm:]) / np.arange(1, num + 1)
-    sides = [
-        np.array([getattr(point, name) for point in found.widths]) for name in ("propensity", "doubly_robust")
-    ]
+    sides = [np.array([getattr(point, name) for point in found.widths]) for name in ("propensity", "doubly_robust")]
     assert all(len(side) == num for side in sides)
     missed = [bool(((side[:, 0] > means + 1e-9) | (side[:, 1] < means - 1e-9)).any()) for side in sides]
     return missed[0], missed[1]
