@@ -98,7 +98,7 @@ BENCHES: Final[Mapping[str, Entry]] = {
     ),
     "off_policy": Entry(
         "routing.off_policy",
-        "judgements on untried policies: coverage of their intervals at every stopping time, width by requests",
+        "evaluations of untried policies: coverage of their intervals at every stopping time, width by requests",
     ),
     "policy_change": Entry(
         "gateway.policy_change",

@@ -18,7 +18,7 @@ import msgspec
 from gateway.cli.supervisor.launch import module_argv, python_env
 from gateway.telemetry.records.tape import read_tape
 from routing_policies.loading import load_policy
-from routing_policies.off_policy.judgement import judge_policy
+from routing_policies.off_policy.policy_evaluation import evaluate_policy
 from routing_policies.policy.document import Policy
 from routing_policies.replay import BY_QUALITY, Measured, Replay, moves, summarize, unchanged_routes
 
@@ -87,8 +87,8 @@ def compare_policies(old: Policy, new: Policy, folder: Path) -> dict[str, Any]:
             for pair, count in list(moves(was, would_be, "deployment").items())[:_MAX_MOVES]
         ],
         "estimates": {
-            "recorded": judge_policy(old, old, requests, verdicts),
-            "new": judge_policy(new, old, requests, verdicts),
+            "recorded": evaluate_policy(old, old, requests, verdicts),
+            "new": evaluate_policy(new, old, requests, verdicts),
         },
         "notes": _notes(
             new,

@@ -24,9 +24,9 @@ class ExploringLog(NamedTuple):
 
 
 def exploring_log(seed: int, num: int, *, ratio: float = 0.05, drifts: bool = False) -> ExploringLog:
-    """Return a log in which `small` is preferred and easy requests suit it; the judged policy prefers another.
+    """Return a log in which `small` is preferred and easy requests suit it; the evaluated policy prefers another.
 
-    With `drifts` every outcome gets steadily worse, and the judged policy changes in the middle.
+    With `drifts` every outcome gets steadily worse, and the evaluated policy changes in the middle.
     """
     rng = random.Random(seed)
     choices: list[WeighedChoice] = []

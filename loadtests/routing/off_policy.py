@@ -1,6 +1,6 @@
-"""Judgements on untried policies: whether the stated 95 % holds at every stopping time, and how wide intervals are.
+"""Evaluations of untried policies: whether the stated 95 % holds at every stopping time, and how wide intervals are.
 
-Each run is a simulated log of a router that explores, with known outcomes of the policy that is judged. A run misses
+Each run is a simulated log of a router that explores, with known outcomes of the policy that is evaluated. A run misses
 when its interval excludes the mean so far after any request. The estimators are those of a plan, which is why this
 bench imports them.
 """
@@ -41,13 +41,13 @@ async def run(options: argparse.Namespace) -> Card:
                 results[f"{name}_{side}_coverage"] = 1.0 - sum(missed) / options.runs
     for num in _WIDTHS:
         log = exploring_log(options.seed, num + _WARM, ratio=options.ratio)
-        judged = estimate(log.choices, log.outcomes, _WARM)
-        results[f"propensity_width_{num}"] = judged.propensity.high - judged.propensity.low
-        results[f"doubly_robust_width_{num}"] = judged.doubly_robust.high - judged.doubly_robust.low
+        evaluated = estimate(log.choices, log.outcomes, _WARM)
+        results[f"propensity_width_{num}"] = evaluated.propensity.high - evaluated.propensity.low
+        results[f"doubly_robust_width_{num}"] = evaluated.doubly_robust.high - evaluated.doubly_robust.low
     low = min(value for name, value in results.items() if name.endswith("coverage") and isinstance(value, float))
     return Card(
         bench="off_policy",
-        arrivals=f"{options.runs} logs of each kind, {options.requests} requests, a share of {options.ratio:g} explores",
+        arrivals=f"{options.runs} logs of each kind, {options.requests} requests, {options.ratio:g} of them drawn",
         results=results,
         notes=("coverage: runs whose interval held the mean so far after every single request",),
         failed=None if low >= 1.0 - ALPHA else f"a coverage of {low:.3f} is below {1.0 - ALPHA:g}",

@@ -1,6 +1,6 @@
 """Estimates of a policy's mean outcome from requests that another policy routed.
 
-A request was sent to candidate a with the recorded probability m(a); the judged policy would do so with probability
+A request was sent to candidate a with the recorded probability m(a); the evaluated policy would do so with probability
 p(a). Inverse propensity weighting (Horvitz and Thompson, 1952) averages w * y with w = p(a) / m(a). The doubly robust
 estimate (Dudík, Langford and Li, 2011) adds a model r of the outcomes, and weighs only the model's errors:
 
@@ -29,34 +29,34 @@ ALPHA: Final = 0.05
 """Probability that an interval excludes the true mean at any number of requests."""
 NUM_CHECKPOINTS: Final = 24
 """Number of points of the curve of widths."""
-_MIN_FLOOR: Final = 1.0
-_FLOOR_MARGIN: Final = 1.25
+_MIN_MARGIN: Final = 1.0
+_MARGIN_FACTOR: Final = 1.25
 
 
 class WeighedChoice(NamedTuple):
     """One recorded choice, as far as it tells about another policy."""
 
     chosen: str
-    """Candidate that was chosen; empty where the records show nothing of the judged policy."""
+    """Candidate that was chosen; empty where the records show nothing of the evaluated policy."""
     features: Features
-    kept: Mapping[str, float]
-    """Probability of each candidate under the judged policy, as far as the records show it."""
+    covered: Mapping[str, float]
+    """Probability of each candidate under the evaluated policy, as far as the records show it."""
     weights: Mapping[str, float]
-    """`kept` over the recorded probability."""
+    """`covered` over the recorded probability."""
 
     @property
     def seen(self) -> float:
-        """Part of the judged policy that the records show, in [0, 1]."""
-        return sum(self.kept.values())
+        """Part of the evaluated policy that the records show, in [0, 1]."""
+        return sum(self.covered.values())
 
     @property
     def weight(self) -> float:
-        """Weight of the recorded outcome; 0 where the judged policy would not choose so."""
+        """Weight of the recorded outcome; 0 where the evaluated policy would not choose so."""
         return self.weights.get(self.chosen, 0.0)
 
 
 NOTHING_SEEN: Final = WeighedChoice("", (), {}, {})
-"""Request of which the records cannot tell what the judged policy would do."""
+"""Request of which the records cannot tell what the evaluated policy would do."""
 
 
 class Bounded(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,15 +69,15 @@ class Bounded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WidthPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Intervals after the first `n` judged requests."""
+    """Intervals after the first `n` evaluated requests."""
 
     n: int
     propensity: tuple[float, float]
     doubly_robust: tuple[float, float]
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy's mean outcome over the judged requests."""
+class PolicyEstimate(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy's mean outcome over the evaluated requests."""
 
     num_requests: int
     num_effective: float
@@ -97,21 +97,21 @@ def weigh(
     target: Mapping[str, float],
     max_weight: float = MAX_WEIGHT,
 ) -> WeighedChoice:
-    """Return a recorded choice weighed for a judged policy.
+    """Return a recorded choice weighed for an evaluated policy.
 
     Args:
         chosen: Candidate that was chosen.
         features: Kind of the request.
         recorded: Probability of each candidate under the policy that ran; above 0 for `chosen`.
-        target: Probability of each candidate under the judged policy.
+        target: Probability of each candidate under the evaluated policy.
         max_weight: Weight above which a request does not count more.
     """
-    kept = {
+    covered = {
         name: min(share, max_weight * known)
         for name, share in target.items()
         if (known := recorded.get(name, 0.0)) > 0.0 and share > 0.0
     }
-    return WeighedChoice(chosen, features, kept, {name: share / recorded[name] for name, share in kept.items()})
+    return WeighedChoice(chosen, features, covered, {name: share / recorded[name] for name, share in covered.items()})
 
 
 def estimate(
@@ -123,18 +123,18 @@ def estimate(
     scale: float = 1.0,
     alpha: float = ALPHA,
     checkpoints: Sequence[int] | None = None,
-) -> Estimate:
+) -> PolicyEstimate:
     """Return the estimate over all requests but the first `num_warm`, which only teach the model of outcomes.
 
     Args:
         choices: Recorded choices in the order of time.
         outcomes: Outcome of each in [0, 1].
-        num_warm: Number of first requests that are not judged; at least one is left.
+        num_warm: Number of first requests that are not evaluated; at least one is left.
         highest: Largest outcome that each may have had, where `outcomes` are the smallest; None means that they are
             known.
         scale: Unit of the results: an outcome of 1 stands for this much.
         alpha: Probability that an interval excludes the true mean at any number of requests.
-        checkpoints: Numbers of judged requests for the curve of widths; None means `NUM_CHECKPOINTS` of them.
+        checkpoints: Numbers of evaluated requests for the curve of widths; None means `NUM_CHECKPOINTS` of them.
     """
     above = _terms(choices, outcomes, num_warm)
     below = _terms(choices, [1.0 - outcome for outcome in highest or outcomes], num_warm)
@@ -143,10 +143,10 @@ def estimate(
     if checkpoints is not None:
         at = np.array([*checkpoints, num], dtype=np.int64)
     propensity = _interval(above.weighted, below.weighted, 0.0, 0.0, alpha, at) * scale
-    robust = _interval(above.robust, below.robust, above.floor, below.floor, alpha, at) * scale
+    robust = _interval(above.robust, below.robust, above.margin, below.margin, alpha, at) * scale
     weights, seen = above.weights, above.seen
     squares = float((weights**2).sum())
-    return Estimate(
+    return PolicyEstimate(
         num_requests=num,
         num_effective=float(weights.sum()) ** 2 / squares if squares else 0.0,
         unseen=max(0.0, 1.0 - float(seen.mean())),
@@ -160,29 +160,29 @@ def estimate(
 
 
 class _Terms(NamedTuple):
-    """What is averaged for one side, for each judged request."""
+    """What is averaged for one side, for each evaluated request."""
 
     weighted: Floats
     robust: Floats
     weights: Floats
     seen: Floats
-    floor: float
-    """How far below 0 a value of `robust` may lie; fixed by the requests that are not judged."""
+    margin: float
+    """How far below 0 a value of `robust` may lie; fixed by the requests that are not evaluated."""
 
 
 def _terms(choices: Sequence[WeighedChoice], outcomes: Sequence[float], num_warm: int) -> _Terms:
-    model, floor = OutcomeModel(), _MIN_FLOOR
+    model, margin = OutcomeModel(), _MIN_MARGIN
     for choice, outcome in zip(choices[:num_warm], outcomes, strict=False):
         if choice.weight:
-            floor = max(floor, _FLOOR_MARGIN * choice.weight * model.predict(choice.chosen, choice.features))
+            margin = max(margin, _MARGIN_FACTOR * choice.weight * model.predict(choice.chosen, choice.features))
         if choice.chosen:
             model.learn(choice.chosen, choice.features, outcome)
     robust, rest = [], choices[num_warm:]
     for choice, outcome in zip(rest, outcomes[num_warm:], strict=True):
         value = 0.0
-        for name, share in choice.kept.items():
-            # The same clipped prediction in both places keeps the sum unbiased, and no term below -floor.
-            predicted = min(model.predict(name, choice.features), floor / choice.weights[name])
+        for name, share in choice.covered.items():
+            # The same clipped prediction in both places keeps the sum unbiased, and no term below -margin.
+            predicted = min(model.predict(name, choice.features), margin / choice.weights[name])
             value += share * predicted
             if name == choice.chosen:
                 value += choice.weights[name] * (outcome - predicted)
@@ -195,7 +195,7 @@ def _terms(choices: Sequence[WeighedChoice], outcomes: Sequence[float], num_warm
         np.array(robust),
         weights,
         np.array([choice.seen for choice in rest]),
-        floor,
+        margin,
     )
 
 

@@ -1,4 +1,4 @@
-"""TargetPolicy: the probability with which a judged policy would have sent each recorded request to each candidate."""
+"""TargetPolicy: probabilities with which an evaluated policy would have sent recorded requests to their candidates."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ UNTRIED: Final = "{} was never chosen for such requests on route {}"
 UNEXPLORED: Final = f"{UNTRIED}, which does not explore (select.explore)"
 
 
-class Judged(NamedTuple):
-    """One request under the judged policy."""
+class TargetRequest(NamedTuple):
+    """One request under the evaluated policy."""
 
     route: Route
     choice: WeighedChoice
@@ -37,7 +37,7 @@ class Judged(NamedTuple):
 
 
 class TargetPolicy:
-    """A policy to be judged; requests must come in order of time."""
+    """A policy to be evaluated; requests must come in order of time."""
 
     def __init__(self, policy: Policy, ran: Policy, measured: Measured) -> None:
         """Create the policy's routes and an empty cache.
@@ -58,7 +58,7 @@ class TargetPolicy:
         """Choose by other latencies from here on; they must come from earlier requests."""
         self._replay.measure(measured)
 
-    def judge(self, request: RecordedRequest) -> Judged | None:
+    def weigh(self, request: RecordedRequest) -> TargetRequest | None:
         """Return the request under the policy; None where no route takes it."""
         outcome = self._replay.send(request)
         try:
@@ -67,21 +67,21 @@ class TargetPolicy:
             return None
         was_hit, is_own = request.cache.startswith("hit"), route.id == request.route and route.id in self._stands
         if self._is_same or (is_own and route.id in self._keeps_cache):
-            return Judged(route, _as_recorded(request, was_hit=was_hit), was_hit, None)
+            return TargetRequest(route, _as_recorded(request, was_hit=was_hit), was_hit, None)
         if outcome.is_hit or was_hit:
             if not outcome.is_hit:
-                return Judged(route, NOTHING_SEEN, False, UNCACHED)
-            return Judged(route, weigh(CACHED, features_of(request), _CERTAIN, _CERTAIN), True, None)
+                return TargetRequest(route, NOTHING_SEEN, False, UNCACHED)
+            return TargetRequest(route, weigh(CACHED, request_features(request), _CERTAIN, _CERTAIN), True, None)
         if is_own:
-            return Judged(route, _as_recorded(request, was_hit=False), False, None)
+            return TargetRequest(route, _as_recorded(request, was_hit=False), False, None)
         if not request.choice:
-            return Judged(route, NOTHING_SEEN, False, UNDECIDED)
+            return TargetRequest(route, NOTHING_SEEN, False, UNDECIDED)
         target, why = self._target(route, request)
-        choice = NOTHING_SEEN if why else weigh(request.choice, features_of(request), request.propensities, target)
+        choice = NOTHING_SEEN if why else weigh(request.choice, request_features(request), request.propensities, target)
         if why is None and choice.seen < 1.0 - 1e-9:
-            missing = max(target, key=lambda name: target[name] - choice.kept.get(name, 0.0))
+            missing = max(target, key=lambda name: target[name] - choice.covered.get(name, 0.0))
             why = (UNTRIED if request.route in self._explores else UNEXPLORED).format(missing, request.route)
-        return Judged(route, choice, False, why)
+        return TargetRequest(route, choice, False, why)
 
     def _target(self, route: Route, request: RecordedRequest) -> tuple[Mapping[str, float], str | None]:
         """Return the probability of each candidate, or why it is not known."""
@@ -101,13 +101,13 @@ class TargetPolicy:
 
 
 def _as_recorded(request: RecordedRequest, *, was_hit: bool) -> WeighedChoice:
-    """Return a request of which the judged policy makes what the policy that ran made of it."""
+    """Return a request of which the evaluated policy makes what the policy that ran made of it."""
     chosen = CACHED if was_hit else request.choice or request.deployment
     same = {chosen: 1.0} if was_hit or not request.propensities else request.propensities
-    return weigh(chosen, features_of(request), same, same)
+    return weigh(chosen, request_features(request), same, same)
 
 
-def features_of(request: RecordedRequest) -> Features:
+def request_features(request: RecordedRequest) -> Features:
     """Return the kind of a request: size of the prompt, tools, stream, and what was predicted of it."""
     known = [value for value in request.probabilities.values() if value is not None]
     predicted = int(4 * min(known)) if known else -1

@@ -522,7 +522,7 @@ class Shadow(_Strict, frozen=True, kw_only=True):
 
 
 class Explore(_Strict, frozen=True, kw_only=True):
-    """A share of the requests that go to a candidate at random, so that records can judge policies never tried.
+    """A share of the requests that go to a candidate at random, so that records can evaluate policies never tried.
 
     Only candidates that pass every filter, have a free permit and hold the prompt's context are drawn.
     """

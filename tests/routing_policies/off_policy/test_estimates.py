@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loadtests.routing.exploring_log import ExploringLog, exploring_log, misses
-from routing_policies.off_policy.estimates import ALPHA, NOTHING_SEEN, Estimate, estimate, weigh
+from routing_policies.off_policy.estimates import ALPHA, NOTHING_SEEN, PolicyEstimate, estimate, weigh
 
 RUNS, NUM, WARM = 150, 500, 50
 
@@ -19,13 +19,13 @@ def test_the_stated_coverage_holds_at_every_stopping_time(ratio: float, drifts: 
         assert num_missed <= ALPHA * RUNS
 
 
-def judged(log: ExploringLog) -> Estimate:
+def evaluated(log: ExploringLog) -> PolicyEstimate:
     return estimate(log.choices, log.outcomes, WARM)
 
 
 def test_both_estimates_come_near_the_truth_and_the_model_narrows_the_interval() -> None:
     log = exploring_log(3, 20_000, ratio=0.1)
-    found, truth = judged(log), float(log.truths[WARM:].mean())
+    found, truth = evaluated(log), float(log.truths[WARM:].mean())
     for side in (found.propensity, found.doubly_robust):
         assert side.value == pytest.approx(truth, abs=0.03)
         assert side.low < truth < side.high
@@ -86,7 +86,7 @@ def test_outcomes_that_are_not_known_count_as_both() -> None:
 
 def test_results_are_in_the_unit_of_the_outcome() -> None:
     log = exploring_log(2, 2_000)
-    plain, scaled = judged(log), estimate(log.choices, log.outcomes, WARM, scale=40.0)
+    plain, scaled = evaluated(log), estimate(log.choices, log.outcomes, WARM, scale=40.0)
     assert plain.propensity.value is not None
     assert scaled.propensity.value == pytest.approx(40 * plain.propensity.value)
     assert scaled.doubly_robust.high == pytest.approx(40 * plain.doubly_robust.high)

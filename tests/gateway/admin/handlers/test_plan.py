@@ -215,7 +215,7 @@ def exploring(folder: Path) -> str:
     return PRICED_PAIR.format(folder=folder) + f"routes:\n  - {{id: main, match: {{models: [auto]}}, {EXPLORING}}}\n"
 
 
-async def test_an_untried_policy_is_judged_by_what_exploration_recorded(tmp_path: Path) -> None:
+async def test_an_untried_policy_is_evaluated_by_what_exploration_recorded(tmp_path: Path) -> None:
     """Every answer of the small model is reported as wrong, and a plan says so of a policy that would prefer it."""
     settings = {"telemetry.recorder.mode": "features"}
     async with running(tmp_path, policy=exploring(tmp_path), settings=settings) as stack:

@@ -1,4 +1,4 @@
-"""A plan's judgement on an untried policy as lines for a terminal. Pure."""
+"""A plan's evaluation of an untried policy as lines for a terminal. Pure."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ _SHOWN_WIDTHS: Final = 5
 Json = Mapping[str, Any]
 
 
-def judgement_lines(estimates: Json) -> Iterator[str]:
-    """Yield the figures of a judged policy beside the recorded ones, with intervals and their widths."""
+def evaluation_lines(estimates: Json) -> Iterator[str]:
+    """Yield the figures of an evaluated policy beside the recorded ones, with intervals and their widths."""
     new, before = estimates["new"], {item["name"]: item for item in estimates["recorded"]["measures"]}
     if new["why_not"] is not None:
-        yield f"not judged: {new['why_not']}"
+        yield f"not evaluated: {new['why_not']}"
         return
-    yield (
-        f"judged by {new['num_requests']:,} recorded requests; each interval holds at 95 %, however often it is read:"
-    )
+    yield f"evaluated by {new['num_requests']:,} recorded requests; each 95 % interval holds however often it is read:"
     yield "  times are those at the recorded load: a policy that moves many requests changes the load itself"
     for item in new["measures"]:
         name, found = item["name"], item["estimate"]

@@ -1,4 +1,4 @@
-"""A policy that never ran, judged from recorded requests: its figures, and when the records cannot tell."""
+"""A policy that never ran, evaluated from recorded requests: its figures, and when the records cannot tell."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from routing_policies.loading import load_policy
-from routing_policies.off_policy.judgement import JudgedMeasure, Judgement, judge_policy
+from routing_policies.off_policy.policy_evaluation import EvaluatedMeasure, PolicyEvaluation, evaluate_policy
 from routing_policies.policy.document import Policy
 from routing_policies.replay import RecordedRequest, RecordedVerdict
 
@@ -67,15 +67,15 @@ def recorded(
 REQUESTS, VERDICTS = recorded()
 
 
-def judged(
+def evaluated(
     new: Policy, requests: Sequence[RecordedRequest] = REQUESTS, ran: Policy | None = None
-) -> dict[str, JudgedMeasure]:
-    found = judge_policy(new, ran or policy(), requests, VERDICTS)
+) -> dict[str, EvaluatedMeasure]:
+    found = evaluate_policy(new, ran or policy(), requests, VERDICTS)
     assert found.why_not is None
     return {measure.name: measure for measure in found.measures}
 
 
-def holds(measure: JudgedMeasure, truth: float, near: float) -> None:
+def holds(measure: EvaluatedMeasure, truth: float, near: float) -> None:
     assert measure.why_not is None
     assert measure.estimate is not None
     for side in (measure.estimate.doubly_robust, measure.estimate.propensity):
@@ -84,7 +84,7 @@ def holds(measure: JudgedMeasure, truth: float, near: float) -> None:
 
 
 def test_the_figures_of_an_untried_policy_are_near_those_it_would_have() -> None:
-    found = judged(policy("candidates: [small, large]"))
+    found = evaluated(policy("candidates: [small, large]"))
     holds(found["good_ratio"], 0.7, 0.07)
     holds(found["cost_per_1k"], 1.2, 0.05)
     holds(found["ttft_ms"], 50.0, 0.05)
@@ -101,23 +101,23 @@ def test_a_condition_moves_only_the_requests_it_holds_for() -> None:
     select: {candidates: [small]}
 """
     document = BASE.format(select=RAN, rest="").replace("routes:\n", f"routes:\n{short}")
-    found = judged(load_policy(document, source="policy"))
+    found = evaluated(load_policy(document, source="policy"))
     holds(found["good_ratio"], 0.5 * 0.9 + 0.5 * (0.9 * 0.95 + 0.1 * 0.5), 0.03)
 
 
 def test_the_policy_that_ran_has_its_recorded_figures() -> None:
-    found = judged(policy())
+    found = evaluated(policy())
     measured = found["good_ratio"].estimate
     assert measured is not None
-    judged_ids = {request.id for request in REQUESTS[100:]}
-    wrong = sum(verdict.verdict_of in judged_ids for verdict in VERDICTS)
-    assert measured.propensity.value == pytest.approx(1.0 - wrong / len(judged_ids))
+    evaluated_ids = {request.id for request in REQUESTS[100:]}
+    wrong = sum(verdict.verdict_of in evaluated_ids for verdict in VERDICTS)
+    assert measured.propensity.value == pytest.approx(1.0 - wrong / len(evaluated_ids))
     assert measured.num_effective == pytest.approx(measured.num_requests)
 
 
-def test_without_exploration_the_records_cannot_tell_and_say_why() -> None:
+def test_without_exploration_the_records_cannot_tell_and_the_reason_is_given() -> None:
     requests, _ = recorded(ratio=0.0)
-    found = judged(policy("candidates: [small, large]"), requests, policy("candidates: [large, small]"))
+    found = evaluated(policy("candidates: [small, large]"), requests, policy("candidates: [large, small]"))
     for measure in found.values():
         assert measure.why_not is not None
         assert "no overlap for 100.0%" in measure.why_not
@@ -126,21 +126,21 @@ def test_without_exploration_the_records_cannot_tell_and_say_why() -> None:
         assert measure.estimate.doubly_robust.low == 0.0
 
 
-def test_a_candidate_that_no_route_had_cannot_be_judged() -> None:
-    found = judged(policy("candidates: [spare]"))
+def test_a_candidate_that_no_route_had_cannot_be_evaluated() -> None:
+    found = evaluated(policy("candidates: [spare]"))
     assert "spare was never chosen" in (found["good_ratio"].why_not or "")
 
 
-def test_too_little_exploration_is_said_to_be_too_little() -> None:
+def test_too_little_exploration_is_reported() -> None:
     requests, _ = recorded(1_500, ratio=0.04)
-    found = judged(policy("candidates: [small, large]"), requests)
+    found = evaluated(policy("candidates: [small, large]"), requests)
     assert "effective sample size" in (found["good_ratio"].why_not or "")
-    few = judge_policy(policy("candidates: [small]"), policy(), requests[:50], [])
-    assert few == Judgement(num_requests=50, why_not="50 requests are recorded; 200 are needed")
+    few = evaluate_policy(policy("candidates: [small]"), policy(), requests[:50], [])
+    assert few == PolicyEvaluation(num_requests=50, why_not="50 requests are recorded; 200 are needed")
 
 
-def test_without_feedback_quality_is_not_told() -> None:
-    found = judge_policy(policy("candidates: [small, large]"), policy(), REQUESTS, [])
+def test_without_feedback_quality_is_unknown() -> None:
+    found = evaluate_policy(policy("candidates: [small, large]"), policy(), REQUESTS, [])
     (quality,) = (measure for measure in found.measures if measure.name == "good_ratio")
     assert "no feedback was recorded" in (quality.why_not or "")
     (cost,) = (measure for measure in found.measures if measure.name == "cost_per_1k")
@@ -149,16 +149,16 @@ def test_without_feedback_quality_is_not_told() -> None:
 
 def test_a_verdict_of_another_tenant_does_not_count() -> None:
     theirs = [msgspec.structs.replace(verdict, tenant="other") for verdict in VERDICTS]
-    found = judge_policy(policy(), policy(), REQUESTS, theirs)
+    found = evaluate_policy(policy(), policy(), REQUESTS, theirs)
     (quality,) = (measure for measure in found.measures if measure.name == "good_ratio")
     assert quality.estimate is not None
     assert quality.estimate.propensity.value == 1.0
 
 
-def test_a_cascade_and_unrecorded_predictions_cannot_be_judged() -> None:
-    cascade = judged(policy("policy: cascade, min_quality: 0.8, candidates: [small, large]"))
+def test_a_cascade_and_unrecorded_predictions_cannot_be_evaluated() -> None:
+    cascade = evaluated(policy("policy: cascade, min_quality: 0.8, candidates: [small, large]"))
     assert "cascade" in (cascade["good_ratio"].why_not or "")
-    by_quality = judged(policy("policy: quality_then_latency, min_quality: 0.8, candidates: [small, large]"))
+    by_quality = evaluated(policy("policy: quality_then_latency, min_quality: 0.8, candidates: [small, large]"))
     assert "predictions that were not recorded" in (by_quality["good_ratio"].why_not or "")
 
 
@@ -188,8 +188,10 @@ def similar(wrong_ratio: float, *, audited: bool = True) -> tuple[list[RecordedR
     return requests, verdicts
 
 
-def wrong_hits(new: Policy, requests: Sequence[RecordedRequest], verdicts: Sequence[RecordedVerdict]) -> JudgedMeasure:
-    found = judge_policy(new, policy(rest=SEMANTIC), requests, verdicts)
+def wrong_hits(
+    new: Policy, requests: Sequence[RecordedRequest], verdicts: Sequence[RecordedVerdict]
+) -> EvaluatedMeasure:
+    found = evaluate_policy(new, policy(rest=SEMANTIC), requests, verdicts)
     return next(measure for measure in found.measures if measure.name == "wrong_hit_ratio")
 
 
@@ -218,6 +220,6 @@ def test_an_audit_without_a_verdict_counts_as_right_and_as_wrong() -> None:
 
 def test_answers_that_only_the_cache_gave_are_not_known_of_a_policy_without_it() -> None:
     requests, verdicts = similar(0.1)
-    found = judge_policy(policy(), policy(rest=SEMANTIC), requests, verdicts)
+    found = evaluate_policy(policy(), policy(rest=SEMANTIC), requests, verdicts)
     cost = next(measure for measure in found.measures if measure.name == "cost_per_1k")
     assert "the cache answered" in (cost.why_not or "")

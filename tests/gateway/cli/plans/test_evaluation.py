@@ -1,10 +1,10 @@
-"""A judgement as a terminal shows it: figures, intervals and widths, or the reason why there are none."""
+"""A evaluation as a terminal shows it: figures, intervals and widths, or the reason why there are none."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gateway.cli.plans.judgement import judgement_lines
+from gateway.cli.plans.evaluation import evaluation_lines
 
 
 def measure(name: str, value: float, cap: float | None = None, why_not: str | None = None) -> dict[str, Any]:
@@ -26,14 +26,14 @@ def measure(name: str, value: float, cap: float | None = None, why_not: str | No
 
 def lines(*measures: dict[str, Any], why_not: str | None = None) -> str:
     side = {"num_requests": 1_000, "why_not": why_not, "measures": list(measures)}
-    return "\n".join(judgement_lines({"recorded": {**side, "why_not": None}, "new": side}))
+    return "\n".join(evaluation_lines({"recorded": {**side, "why_not": None}, "new": side}))
 
 
 def test_each_figure_has_its_interval_its_effective_size_and_its_widths() -> None:
     shown = lines(
         measure("good_ratio", 0.8), measure("ttft_ms", 50.0, cap=200.0), measure("cost_per_1k", 2.0, cap=0.01)
     )
-    assert "judged by 1,000 recorded requests" in shown
+    assert "evaluated by 1,000 recorded requests" in shown
     assert "    recorded     80.00% (72.00% to 88.00%)" in shown
     assert "    this policy  80.00% (72.00% to 88.00%) by the doubly robust estimate" in shown
     assert "50.0 ms (45.0 ms to 55.0 ms) by inverse propensity" in shown
@@ -49,9 +49,9 @@ def test_what_the_records_cannot_tell_has_a_reason_and_no_figure() -> None:
     assert "by the doubly robust estimate" not in shown
 
 
-def test_a_judgement_that_was_not_made_says_why() -> None:
+def test_an_evaluation_that_was_not_made_has_a_reason() -> None:
     assert lines(why_not="50 requests are recorded; 200 are needed") == (
-        "not judged: 50 requests are recorded; 200 are needed"
+        "not evaluated: 50 requests are recorded; 200 are needed"
     )
 
 
