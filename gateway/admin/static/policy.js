@@ -93,10 +93,10 @@ function evaluated({ recorded, new: draft }) {
     return [label, before[name] ? bounded(show, before[name].doubly_robust) : "–", ...(why || !e ? ["unknown", "unknown"] : [bounded(show, e.doubly_robust), bounded(show, e.propensity)]), e ? num(Math.round(e.num_effective)) : "–", e ? pct(e.unseen) : "–"];
   });
   const known = draft.measures.filter((m) => m.estimate);
-  const doubts = draft.measures.filter((m) => m.why_not).map((m) => h("li", `${EVALUATED[m.name][0]}: the records cannot tell. ${m.why_not}.`));
+  const doubts = draft.measures.filter((m) => m.why_not).map((m) => h("li", `${EVALUATED[m.name][0]}: the records cannot tell: ${m.why_not}.`));
   return [h("h3", `Evaluated from ${num(draft.num_requests)} recorded requests`), grid("Evaluation", ["Figure", "In force", "Draft, doubly robust", "Draft, inverse propensity", "Effective requests", "Not recorded"], rows, 9),
     doubts.length > 0 && h("ul", doubts), sub("Each interval holds at 95 %, however often it is read. Times are those at the recorded load: a policy that moves many requests changes the load itself."),
-    known.length > 0 && [h("h4", "Width of the interval by requests"), h("figure#widths"), grid("Widths", ["Requests", ...known.map((m) => EVALUATED[m.name][0])], widths(known), 1)]];
+    known.length > 0 && [h("h4", "Width of the interval by requests"), h("figure", { id: "widths" }), grid("Widths", ["Requests", ...known.map((m) => EVALUATED[m.name][0])], widths(known), 1)]];
 }
 const wide = ([low, high]) => high - low;
 const widths = (known) => known[0].estimate.widths.filter((_, i, all) => (all.length - 1 - i) % 5 === 0).map(({ n }) => [num(n), ...known.map((m) => {
