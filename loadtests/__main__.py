@@ -96,6 +96,10 @@ BENCHES: Final[Mapping[str, Entry]] = {
         "routing.cascade",
         "small first, live: share of large calls beside the simulated one, added first token, cost of both",
     ),
+    "off_policy": Entry(
+        "routing.off_policy",
+        "evaluations of untried policies: coverage of their intervals at every stopping time, width by requests",
+    ),
     "policy_change": Entry(
         "gateway.policy_change",
         "how soon a revision is in force at three replicas, with requests under way; none may fail",

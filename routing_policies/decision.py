@@ -2,21 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
 
+from routing_policies.views import DeploymentView
+
 Cause = Literal[
     "first", "within_slo", "good_enough", "not_good_enough", "unknown_prompt", "too_slow",
-    "within_cap", "over_cap", "sticky", "canary", "stable", "tried_first",
+    "within_cap", "over_cap", "sticky", "canary", "stable", "tried_first", "explored",
 ]  # fmt: skip
 """Reason why the chosen candidate ranked above the others; a metric label."""
 DropReason = Literal["not_ready", "ejected", "full", "already_tried", "too_late", "warming"]
 
 
+ExplorationResult = Literal["explored", "preferred", "bound", "alone"]
+"""Outcome of the draw of a route that explores; a metric label.
+
+- `explored`: the candidate was drawn at random.
+- `preferred`: the policy's own choice stood.
+- `bound`: the request belongs to a deployment by its conversation or cached prefix, so it was not drawn.
+- `alone`: no second candidate was admissible.
+"""
+
+
+class Exploration(msgspec.Struct, frozen=True, kw_only=True):
+    """Draw behind one decision; candidates have their ids in the policy, so a group is one candidate."""
+
+    ratio: float
+    """Share of such requests that are drawn at random; 0 for `bound` and `alone`."""
+    result: ExplorationResult
+    preferred: str
+    """Candidate that the policy would have chosen without exploration."""
+    chosen: str
+    propensities: Mapping[str, float]
+    """Probability of each candidate under the policy that ran; they add up to 1."""
+
+    @property
+    def probability(self) -> float:
+        """Probability with which the chosen candidate was chosen."""
+        return self.propensities[self.chosen]
+
+
 class RankedCandidates(Protocol):
     """Scores of the candidates that passed every filter, computed on first access."""
+
+    @property
+    def views(self) -> Sequence[DeploymentView]:
+        """Views of the candidates, in the route's order."""
+        ...
 
     @property
     def scores(self) -> Mapping[str, Mapping[str, float]]:
@@ -49,6 +84,8 @@ class Decision(msgspec.Struct, frozen=True):
     ranked: RankedCandidates | None = None
     """Ranking of the candidates; None when every candidate was dropped."""
     cause: Cause = "first"
+    exploration: Exploration | None = None
+    """Draw behind the choice; None on a route that does not explore."""
 
     @property
     def scores(self) -> Mapping[str, Mapping[str, float]]:

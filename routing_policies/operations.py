@@ -44,9 +44,9 @@ def route_for(
 ) -> Route | None:
     """Return a route as it applies to an operation, or None where none of its candidates serves that.
 
-    What concerns conversations only does not apply to other operations: trimming, similar answers, shadows and the
-    prediction of quality. Without a prediction the strongest candidate comes first, as for a prompt that no
-    predictor knows.
+    What concerns conversations only does not apply to other operations: trimming, similar answers, shadows,
+    exploration and the prediction of quality. Without a prediction the strongest candidate comes first, as for a prompt
+    that no predictor knows.
 
     Args:
         route: The route as the policy has it.
@@ -63,8 +63,8 @@ def route_for(
     select = route.select if is_whole else _among(route.select, candidates)
     if select.min_quality is not None:
         select = _strongest_first(select, candidates, rules)
-    if select.shadow is not None:
-        select = msgspec.structs.replace(select, shadow=None)
+    if select.shadow is not None or select.explore is not None:
+        select = msgspec.structs.replace(select, shadow=None, explore=None)
     cache = route.cache
     if cache.mode == "exact_then_semantic":
         cache = msgspec.structs.replace(cache, mode="exact", history="exact", auditor=None)
@@ -79,7 +79,8 @@ def _among(select: Select, candidates: tuple[Candidate, ...]) -> Select:
     if select.policy == "cascade" or (select.canary is not None and select.canary.id not in ids):
         return Select(candidates=candidates, fallback=select.fallback)
     hedge = select.hedge if len(candidates) > 1 else None
-    return msgspec.structs.replace(select, candidates=candidates, hedge=hedge)
+    explore = select.explore if len(ids) > 1 else None
+    return msgspec.structs.replace(select, candidates=candidates, hedge=hedge, explore=explore)
 
 
 def _strongest_first(select: Select, candidates: tuple[Candidate, ...], rules: Sequence[Deployment]) -> Select:

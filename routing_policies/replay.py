@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import sqrt
 from typing import Final, Literal
 from zlib import crc32
@@ -67,11 +67,35 @@ class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     output_tokens: int = 0
     ttft_ms: float | None = None
     policy: str = ""
+    id: str = ""
+    """Request id, by which later verdicts name the request."""
+    choice: str = ""
+    """Candidate of the first routing decision; `deployment` differs after a retry, a hedge or a hand-over."""
+    propensities: dict[str, float] = {}
+    """Probability of each candidate in that decision under the policy that ran; empty where there was none."""
+    excluded: tuple[str, ...] = ()
+    """Candidates that could not have been chosen, because a filter dropped every member of theirs."""
+    audit_probability: float = 0.0
+    """Probability with which this similar answer was drawn for an audit."""
+    is_audited: bool = False
+    """True if it was drawn, whether or not the audit came to a verdict."""
 
     def fact(self, name: str) -> str | int | bool:
         """Return the value of `request.NAME`; text that was not recorded is empty."""
         value: str | int | bool | None = getattr(self, name)
         return "" if value is None else value
+
+
+class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Recorded verdict on the answer of an earlier request; its first field tells its line from a request's."""
+
+    verdict_of: str
+    """Request id."""
+    tenant: str
+    """Tenant of the verdict; it counts only for a request of the same tenant."""
+    at: float
+    by: Literal["feedback", "audit"]
+    is_wrong: bool = True
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,9 +182,8 @@ class Replay:
 
     def send(self, request: RecordedRequest) -> ReplayOutcome:
         """Return the result of one request."""
-        view = RequestView(model=request.model, tenant=request.tenant, headers=request.headers, facts=request)
         try:
-            route = self._table.match(view)
+            route = self.route_of(request)
         except NoRoute as error:
             return ReplayOutcome("", "", False, "failed", None, None, error.code)
         if self._hits(route, request):
@@ -176,6 +199,15 @@ class Replay:
         self._keep(route, request)
         cost = cost_of(self._rules[deployment].cost_per_mtok, price) if deployment in self._rules else None
         return ReplayOutcome(route.id, deployment, False, "answered", ttft_ms, cost)
+
+    def measure(self, measured: Measured) -> None:
+        """Choose and draw by other latencies from here on."""
+        self._measured = measured
+
+    def route_of(self, request: RecordedRequest) -> Route:
+        """Return the route of a request; raises NoRoute."""
+        view = RequestView(model=request.model, tenant=request.tenant, headers=request.headers, facts=request)
+        return self._table.match(view)
 
     def _hits(self, route: Route, request: RecordedRequest) -> bool:
         key = _cache_key(route, request)
@@ -202,10 +234,11 @@ class Replay:
             return request.deployment
         if len(ids) == 1:
             return ids[0]
-        decision = self._decide(route, request)
+        decision = self.decide(route, request)
         return decision.deployment or ids[0]
 
-    def _decide(self, route: Route, request: RecordedRequest) -> Decision:
+    def decide(self, route: Route, request: RecordedRequest, excluded: Collection[str] = ()) -> Decision:
+        """Return the choice among idle candidates by their measured latencies, without those `excluded`."""
         profile = self._profiles.get(route.id)
         if profile is None:
             profile = self._profiles[route.id] = profile_of(route.select)
@@ -214,7 +247,7 @@ class Replay:
         views = [
             self._view(self._rules[item.id], item.weight, request, strongest)
             for item in route.select.resolved()
-            if item.id in self._rules
+            if item.id in self._rules and item.id not in excluded
         ]
         lane = self._lanes.get(request.lane)
         slo = None if lane is None or lane.slo is None else lane.slo.ttft_p95_ms / 1000

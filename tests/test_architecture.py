@@ -47,6 +47,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "loadtests.cache.encoder": frozenset({"gateway"}),
     "loadtests.cache.index": frozenset({"gateway"}),
     "loadtests.cache.index_pauses": frozenset({"gateway"}),
+    "loadtests.routing.exploring_log": frozenset({"routing_policies"}),  # estimators have no HTTP face
+    "loadtests.routing.off_policy": frozenset({"routing_policies"}),
     "loadtests.routing.routing": frozenset({"gateway", "routing_policies"}),
     "loadtests.routing.routing_cascade": frozenset({"gateway", "routing_policies"}),
     "loadtests.routing.routing_compared": frozenset({"gateway", "routing_policies"}),

@@ -281,13 +281,18 @@ class ControlPlane:
         return (self.traffic.note, *canaries, *(() if self.tape is None else (self.tape.note,)))
 
     def note_wrong(self, request_id: str, tenant: str) -> bool:
-        """Return whether a product's verdict on an answer counts for a running canary."""
-        return self.canaries is not None and self.canaries.note_wrong(request_id, tenant)
+        """Return whether a product's verdict on an answer counts for a running canary, or was recorded."""
+        is_recorded = self.tape is not None and self.tape.note_wrong(request_id, tenant)
+        return (self.canaries is not None and self.canaries.note_wrong(request_id, tenant)) or is_recorded
 
     def note_audit(self, record: AuditRecord) -> None:
-        """Pass an audit's verdict on a served similar answer to the running canary."""
-        if self.canaries is not None and record.was_served and record.by not in ("feedback", "admin"):
+        """Pass an audit's verdict on a served similar answer to the running canary and the recording."""
+        if not record.was_served or record.by in ("feedback", "admin"):
+            return
+        if self.canaries is not None:
             self.canaries.note_audit(record.id, record.tenant, record.verdict)
+        if self.tape is not None and record.verdict != "unknown":
+            self.tape.note_audit(record.id, record.tenant, is_wrong=record.verdict == "wrong")
 
     def _running_canary(self) -> CanaryTrial | None:
         return None if self.canaries is None else self.canaries.current

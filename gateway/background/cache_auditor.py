@@ -123,7 +123,10 @@ class Auditor:
         case = _case(ctx.record.request_id, semantic_lookup, finding.entry, was_served=True)
         self.on_served(case.request_id, semantic_lookup, finding.entry)
         self._served.put(case.request_id, case, tenant)
-        if self._draw(probability):
+        is_due = self._is_due(probability)
+        if ctx.record.sample is not None:
+            ctx.record.sample |= {"audit_probability": probability, "is_audited": is_due}
+        if is_due and self._may_begin():
             self._choice.audited(pair, tenant)
             question = BackgroundRequest(request, ctx.snapshot, planned, ctx.record.tenant, ctx.cache_salt)
             case = msgspec.structs.replace(case, weight=1.0 / probability, question=question)
@@ -151,7 +154,7 @@ class Auditor:
             return
         lowest = semantic_lookup.stats.lowest(rule.max_error_ratio)
         probability = self._choice.of_other(finding.match_probability, rule.audit_ratio, lowest)
-        if self._draw(probability):
+        if self._is_due(probability) and self._may_begin():
             question = BackgroundRequest(request, ctx.snapshot, planned, ctx.record.tenant, ctx.cache_salt)
             case = _case(ctx.record.request_id, semantic_lookup, finding.entry, was_served=False)
             case = msgspec.structs.replace(case, weight=1.0 / probability, question=question)
@@ -166,9 +169,11 @@ class Auditor:
         """End the audits under way without a verdict."""
         await self._tasks.cancel()
 
-    def _draw(self, probability: float) -> bool:
-        if probability <= 0.0 or self._rng.random() >= probability:
-            return False
+    def _is_due(self, probability: float) -> bool:
+        return probability > 0.0 and self._rng.random() < probability
+
+    def _may_begin(self) -> bool:
+        """Return whether there is room for an audit; one that was due is counted as skipped otherwise."""
         if self._guard.strain or self._tasks.num_running >= MAX_RUNNING:
             self._sink.count("skipped")
             return False

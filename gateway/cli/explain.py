@@ -65,6 +65,16 @@ def _decision(number: int, decision: Mapping[str, Any]) -> Iterator[str]:
         yield f"    {name:<20} score {total:.2f}" + (f"  ({notes})" if notes else "")
     for name, reason in decision["dropped"].items():
         yield f"    {name:<20} not considered: {_worded(reason)}"
+    if made := decision.get("exploration"):
+        yield from _exploration(made)
+
+
+def _exploration(made: Mapping[str, Any]) -> Iterator[str]:
+    """Render the draw of a route that explores: its share, and the probability of each candidate."""
+    shares = ", ".join(f"{name} {_percent(share)}" for name, share in made["propensities"].items())
+    result = {"bound": "not drawn, bound to its deployment", "alone": "not drawn, no second candidate admissible"}
+    how = result.get(made["result"]) or f"{made['result']}, share {_percent(made['ratio'])}"
+    yield f"    exploration: {how}; probabilities {shares}"
 
 
 def _preview(found: Mapping[str, Any]) -> Iterator[str]:
@@ -89,6 +99,8 @@ def _selection(select: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]
         dropped = "" if candidate["dropped"] is None else f", not considered: {_worded(candidate['dropped'])}"
         permits = f"{candidate['in_flight']} of {candidate['limit']} permits out"
         yield f"    {candidate['id']:<20} {state}, {permits}{quality}{dropped}"
+    if select.get("explore"):
+        yield f"  {_percent(select['explore']['ratio'])} of the requests go to a random admissible candidate"
     if select["fallback"]:
         yield f"  then {', '.join(select['fallback'])}"
 
@@ -118,6 +130,10 @@ def _ms(value: float | None) -> str:
         return "-"
     digits = 2 if value < 10 else 1 if value < 100 else 0
     return f"{value:,.{digits}f} ms"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.4g}" if share < 0.001 else f"{share:.1%}"
 
 
 def _rounded(value: Any) -> str:

@@ -16,6 +16,7 @@ from gateway.cli.admin_client import AdminClient, open_client
 from gateway.cli.commands import CommandError, UsageError
 from gateway.cli.parsing.arguments import count, duration_s
 from gateway.cli.parsing.command_parser import command_group
+from gateway.cli.plans.evaluation import evaluation_lines
 from gateway.cli.supervisor.console import plain
 
 Json = dict[str, Any]
@@ -358,6 +359,7 @@ def _print_replay(plan: Json) -> None:
         for id in sorted({*replay["old"][kind], *replay["new"][kind]}):
             old, new = replay["old"][kind].get(id, 0.0), replay["new"][kind].get(id, 0.0)
             print(f"  {kind[:-1]} {id}: {old:.1%} → {new:.1%}")
+    print("\n".join(map(plain, evaluation_lines(replay["estimates"]))))
     for note in replay["notes"]:
         print(f"  note: {note}")
 

@@ -18,6 +18,7 @@ from gateway.forwarding.hedging import Hedger
 from gateway.forwarding.plain_streams import wants_stream
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
+from gateway.routing.routing_request import exploration_seed
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.records.record import RequestPhase
 from gateway.timeline import Clock, Stage
@@ -155,6 +156,8 @@ class Forwarder:
             self._metrics.panics.labels(work.planned.route.id).inc()
         choice = "retry" if tried else ("wait" if decision.deployment is None else decision.cause)
         self._metrics.decisions.labels(decision.policy, live.group, choice).value += 1.0
+        if decision.exploration is not None:
+            self._metrics.explorations.labels(work.planned.route.id, decision.exploration.result).inc()
         ctx.record.deployment = live.id
         ctx.record.attempts += 1
         ctx.record.decisions += (decision,)
@@ -187,7 +190,10 @@ class Forwarder:
                 return router.pick(admitted.stand_in, tried, lane, routing_request, seen=seen)
             except Shed:
                 return router.pick(work.planned, tried, lane, routing_request)
-        return router.pick(work.planned, tried, lane, routing_request, admitted.avoid, seen)
+        seed = None
+        if work.planned.explore is not None and not tried:
+            seed = exploration_seed(work.ctx.record.request_id, work.request)
+        return router.pick(work.planned, tried, lane, routing_request, admitted.avoid, seen, seed)
 
     def may_move(self, work: ForwardRequest, tried: frozenset[str]) -> bool:
         """Return whether another attempt can be made now; True means that its budget is spent."""

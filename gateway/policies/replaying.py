@@ -18,6 +18,7 @@ import msgspec
 from gateway.cli.supervisor.launch import module_argv, python_env
 from gateway.telemetry.records.tape import read_tape
 from routing_policies.loading import load_policy
+from routing_policies.off_policy.policy_evaluation import evaluate_policy
 from routing_policies.policy.document import Policy
 from routing_policies.replay import BY_QUALITY, Measured, Replay, moves, summarize, unchanged_routes
 
@@ -65,7 +66,7 @@ async def replay(question: ReplayRequest) -> dict[str, Any]:
 
 def compare_policies(old: Policy, new: Policy, folder: Path) -> dict[str, Any]:
     """Return the results of every recorded request under both policies."""
-    requests = read_tape(folder, MAX_REQUESTS)
+    requests, verdicts = read_tape(folder, MAX_REQUESTS)
     measured, same = Measured(requests), unchanged_routes(old, new)
     everywhere = same | {route.id for route in old.routes}
     before, after = Replay(old, measured, trusts=everywhere), Replay(new, measured, trusts=same)
@@ -85,6 +86,10 @@ def compare_policies(old: Policy, new: Policy, folder: Path) -> dict[str, Any]:
             {"from": pair[0], "to": pair[1], "count": count}
             for pair, count in list(moves(was, would_be, "deployment").items())[:_MAX_MOVES]
         ],
+        "estimates": {
+            "recorded": evaluate_policy(old, old, requests, verdicts),
+            "new": evaluate_policy(new, old, requests, verdicts),
+        },
         "notes": _notes(
             new,
             has_text=any(request.text is not None for request in requests),
@@ -112,8 +117,8 @@ def main() -> int:
     started_at = time.perf_counter()
     question = msgspec.json.decode(sys.stdin.buffer.read(), type=ReplayRequest)
     sides = [load_policy(text, source="policy", variables=question.variables) for text in (question.old, question.new)]
-    answer = compare_policies(sides[0], sides[1], Path(question.folder))
-    sys.stdout.buffer.write(msgspec.json.encode({**answer, "took_s": time.perf_counter() - started_at}))
+    found = compare_policies(sides[0], sides[1], Path(question.folder))
+    sys.stdout.buffer.write(msgspec.json.encode({**found, "took_s": time.perf_counter() - started_at}))
     return 0
 
 

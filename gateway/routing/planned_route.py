@@ -19,12 +19,13 @@ from gateway.embedding.encoder import Vector
 from gateway.routing.candidate import LiveCandidate, Seen
 from gateway.routing.identity import key_of
 from gateway.routing.prompt_of import prompt_of
-from gateway.routing.routing_request import RoutingRequest
+from gateway.routing.routing_request import ExplorationSeed, RoutingRequest
 from gateway.routing.shortlist import MANY, Shortlist
 from gateway.routing.zone_order import ZoneOrder
 from gateway.timeline import Clock
 from gateway.upstreams.http1.request import ExchangeTimeouts
 from routing_policies.decision import Decision
+from routing_policies.exploration.draw import with_exploration
 from routing_policies.policy.document import Cascade, Deployment, Route, Select
 from routing_policies.policy.members import group_of, is_member
 from routing_policies.profile import Profile, profile_of
@@ -74,6 +75,7 @@ class PlannedRoute:
         "compares_all",
         "context_tokens",
         "deployment_ids",
+        "explore",
         "fallbacks",
         "has_field_rules",
         "hedges",
@@ -118,6 +120,8 @@ class PlannedRoute:
         hedge = route.select.hedge
         self.hedges = None if hedge is None else RetryBudget(ratio=hedge.max_ratio, begins_empty=True)
         """Budget of second attempts beside the first; None if the route has no hedging."""
+        self.explore = route.select.explore
+        """Rule of random choices; None if the route does not explore."""
         self.is_panicking = False
         """True if the last decision found every candidate ejected, and used them all the same."""
         self._clock = clock
@@ -139,7 +143,8 @@ class PlannedRoute:
         )
         zones = [(live, rules[live.id].zone) for live in self._members]
         self._zones = ZoneOrder(zones, zone) if self.profile.reads_distance else None
-        is_sampled = len(self.options) > MANY and self.profile.reads_forecasts
+        # A draw among all candidates has known probabilities; one among a few drawn before has not.
+        is_sampled = len(self.options) > MANY and self.profile.reads_forecasts and self.explore is None
         self._shortlist = Shortlist(self.options) if is_sampled else None
         self.compares_all = self.profile.needs_request and not is_sampled
         """True if a decision compares the forecasts of all candidates."""
@@ -147,7 +152,8 @@ class PlannedRoute:
         self.cache_candidates = "\n".join(sorted({live.model_with(adapter) for live, _ in self.candidates})).encode()
         """Models that may answer: a stored response of theirs may be served wherever the same models may answer."""
         is_first_sure = self.profile.takes_first and not is_member(self.candidates[0][0].id)
-        self._foregone = self._decide_alone() if is_first_sure or len(self.candidates) == 1 else None
+        is_alone = len(self.candidates) == 1 or (is_first_sure and self.explore is None)
+        self._foregone = self._decide_alone() if is_alone else None
         self._slow_starts = tuple({live.slow_start: None for live in self._members if live.slow_start is not None})
         contexts = [live.context_tokens for live, _ in self.candidates]
         known = [context for context in contexts if context is not None]
@@ -208,6 +214,41 @@ class PlannedRoute:
         if (avoid or cold) and not decision.is_possible:
             return self.decide(already_tried, rng, routing_request, is_last_resort=True)
         return decision
+
+    def explored(
+        self,
+        decision: Decision,
+        routing_request: RoutingRequest,
+        seed: ExplorationSeed,
+        avoid: frozenset[str] = _NOBODY,
+    ) -> Decision:
+        """Return a first attempt's decision after the draw of exploration; the route explores.
+
+        A draw never takes a candidate that a filter dropped, that is full or too late, that costs more than the route
+        allows, or that may not hold or read the request.
+        """
+        assert self.explore is not None, "the route explores"
+        assert decision.ranked is not None, "a choice has candidates"
+        cap, by_id = self.route.select.max_request_cost, {option.live.id: option.live for option in self.options}
+        admissible = [
+            view.id
+            for view in decision.ranked.views
+            if view.id not in avoid
+            and not view.is_full
+            and (cap is None or view.cost is None or view.cost <= cap)
+            and seed.fits(by_id[view.id], routing_request)
+        ]
+        is_bound = not self.explore.sessions and self._is_bound(routing_request)
+        return with_exploration(decision, self.explore, admissible, seed.request_id, is_bound=is_bound)
+
+    def _is_bound(self, routing_request: RoutingRequest) -> bool:
+        """Return whether the request belongs to a deployment by its conversation, or by most of its prompt's cache."""
+        if self.profile.reads_key:
+            return True
+        if not self.profile.reads_affinity:
+            return False
+        held = max(routing_request.held_tokens.values(), default=0)
+        return routing_request.last_deployment is not None or 2 * held > routing_request.price.prompt_tokens
 
     def few(self, now: float, routing_request: RoutingRequest) -> list[LiveCandidate] | None:
         """Return the few of many candidates that a decision would weigh; None where it weighs all."""

@@ -17,7 +17,7 @@ from gateway.routing.adapter_routes import AdapterRoutes
 from gateway.routing.candidate import Seen
 from gateway.routing.facts import RequestFacts
 from gateway.routing.planned_route import PlannedRoute
-from gateway.routing.routing_request import RoutingRequest
+from gateway.routing.routing_request import ExplorationSeed, RoutingRequest
 from gateway.timeline import Clock
 from routing_policies.decision import Decision
 from routing_policies.matching import NoRoute, RequestView, RouteTable
@@ -236,15 +236,22 @@ class Router:
         routing_request: RoutingRequest | None = None,
         avoid: frozenset[str] = _NOBODY,
         seen: Sequence[Seen] = (),
+        seed: ExplorationSeed | None = None,
     ) -> tuple[LiveDeployment, Decision]:
         """Return the deployment for this attempt, which may have to be waited for.
 
         One of `avoid` is taken only when no other can serve. The chosen one counts as holding the request's beginning.
+        With `seed`, on a route that explores, the choice may be random; it then depends on the request's id alone.
 
         Raises:
             Shed: None is fit.
         """
-        decision = planned.decide(already_tried, self._rng, routing_request, avoid, seen)
+        if seed is None:
+            decision = planned.decide(already_tried, self._rng, routing_request, avoid, seen)
+        else:
+            decision = planned.decide(already_tried, random.Random(seed.request_id), routing_request, avoid, seen)
+            if decision.deployment is not None and not planned.is_panicking and routing_request is not None:
+                decision = planned.explored(decision, routing_request, seed, avoid)
         if decision.deployment is None or planned.is_panicking:
             live, decision = self._pick_instead(planned, decision, already_tried, lane, routing_request)
         else:

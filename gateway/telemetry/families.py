@@ -114,6 +114,11 @@ class MetricFamilies:
         self.cascade_labels = make.gauge(
             "cascade_labels", "Labels with a confidence that the threshold rests on.", ("weak", "strong", "quality")
         )
+        self.explorations = make.counter(
+            "routing_explorations_total",
+            "First choices of routes that explore, by how they were made.",
+            ("route", "result"),
+        )
         compared = ("route", "deployment", "verdict")
         self.shadows = make.counter("shadows_total", "Answers held against another deployment's.", compared)
         self.retries = make.counter("retries_total", "Second attempts, by the deployment that failed.", ("deployment",))

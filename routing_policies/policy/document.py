@@ -97,6 +97,7 @@ Concurrency = Annotated[int, Meta(ge=1, le=100_000)]
 QueueLength = Annotated[int, Meta(ge=0, le=1_000_000)]
 Ratio = Annotated[float, Meta(ge=0.0, le=1.0)]
 HedgeRatio = Annotated[float, Meta(gt=0.0, le=0.1)]
+ExploreRatio = Annotated[float, Meta(gt=0.0, le=0.5)]
 Temperature = Annotated[float, Meta(ge=0.0, le=2.0)]
 Weight = Annotated[float, Meta(gt=0.0, le=1_000_000.0)]
 Price = Annotated[float, Meta(ge=0.0, le=1_000_000.0)]
@@ -537,6 +538,20 @@ class Shadow(_Strict, frozen=True, kw_only=True):
     max_in_flight: Concurrency = 2
 
 
+class Explore(_Strict, frozen=True, kw_only=True):
+    """A share of the requests that go to a candidate at random, so that records can evaluate policies never tried.
+
+    Only candidates that pass every filter, have a free permit and hold the prompt's context are drawn.
+    """
+
+    ratio: ExploreRatio = 0.02
+    """Share of the requests that are drawn; a drawn request may still get the candidate that the policy prefers."""
+    weights: dict[Id, Weight] = {}
+    """Weight of a candidate in the draw, relative to the others; 1 where it is not named."""
+    sessions: bool = False
+    """True to draw also requests that are bound to a deployment by their conversation or by its cached prefix."""
+
+
 class Select(_Strict, frozen=True, kw_only=True):
     """Choice among a route's candidates."""
 
@@ -573,6 +588,7 @@ class Select(_Strict, frozen=True, kw_only=True):
     canary: Canary | None = None
     cascade: Cascade | None = None
     shadow: Shadow | None = None
+    explore: Explore | None = None
     fallback: tuple[Id, ...] = ()
     """Routes or deployments to try, in this order, when no candidate can serve."""
     hedge: Hedge | None = None

@@ -21,6 +21,8 @@ SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 BY_PRICE = frozenset({"least_cost_within_slo", "quality_then_latency", "cost_cap"})
 """Selection policies that compare the cost of a request."""
 BY_WEIGHT = frozenset({"weighted", "sticky"})
+BY_CONVERSATION = frozenset({"sticky", "canary"})
+"""Selection policies under which a conversation stays at its candidate."""
 
 OWN_HEADERS = frozenset(
     {
@@ -271,6 +273,7 @@ def _route_problems(names: _Names, route: Route, path: Path) -> Iterator[PathPro
         yield PathProblem(path=(*path, "select", "hedge"), message="has no effect with policy cascade; remove it")
     if route.select.shadow is not None:
         yield from _unknown_one(route.select.shadow.id, deployments, (*path, "select", "shadow", "id"), "deployment")
+    yield from _explore_problems(names, route, (*path, "select", "explore"))
     if route.select.canary is not None:
         yield from _unknown_one(route.select.canary.id, ids, (*path, "select", "canary", "id"), "candidate")
     yield from _repeated(ids, where)
@@ -290,6 +293,25 @@ def _route_problems(names: _Names, route: Route, path: Path) -> Iterator[PathPro
         yield PathProblem(path=(*path, "cache", "history"), message="has an effect only with mode exact_then_semantic")
     if route.select.hedge is not None and len(ids) == 1 and ids[0] not in names.groups:
         yield PathProblem(path=(*path, "select", "hedge"), message="has no effect with a single candidate; remove it")
+
+
+def _explore_problems(names: _Names, route: Route, path: Path) -> Iterator[PathProblem]:
+    explore, ids = route.select.explore, [candidate.id for candidate in route.select.resolved()]
+    if explore is None:
+        return
+    if len(ids) == 1:
+        yield PathProblem(path=path, message="has no effect with a single candidate; remove it")
+    if route.select.policy == "cascade":
+        message = "has no effect with policy cascade, whose first tokens decide who answers; remove it"
+        yield PathProblem(path=path, message=message)
+    if route.select.policy in BY_CONVERSATION and not explore.sessions:
+        message = (
+            f"has no effect with policy {route.select.policy}, which binds every conversation to a candidate; "
+            "remove it, or state sessions: true"
+        )
+        yield PathProblem(path=path, message=message)
+    for name in explore.weights:
+        yield from _unknown_one(name, ids, (*path, "weights", name), "candidate")
 
 
 def _fallback_problems(names: _Names, route: Route, path: Path) -> Iterator[PathProblem]:

@@ -235,3 +235,11 @@ def test_capacity_compares_what_is_predicted_with_what_is_held() -> None:
     assert record["measured_per_s"] > 0.1
     assert record["predicted_over_measured"] == pytest.approx(record["predicted_per_s"] / record["measured_per_s"])
     assert record["bound"] in ("ttft", "tpot", "num_seqs", "kv_memory", "step_tokens", "time")
+
+
+@pytest.mark.e2e
+def test_off_policy_counts_intervals_that_hold_and_shows_their_width() -> None:
+    record = bench("off_policy", "--runs", "20", "--requests", "200")
+    for name in ("steady_propensity", "steady_doubly_robust", "drifting_propensity", "drifting_doubly_robust"):
+        assert 0.95 <= record[f"{name}_coverage"] <= 1.0
+    assert record["doubly_robust_width_50000"] < record["doubly_robust_width_10000"] < 1.0

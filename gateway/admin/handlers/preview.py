@@ -132,6 +132,7 @@ def _selection(planned: PlannedRoute, choice: _Choice) -> dict[str, Any]:
     return {
         "policy": select.policy,
         "fallback": select.fallback,
+        "explore": select.explore,
         "chosen": decision.deployment,
         "cause": decision.cause,
         "reason": decision.reason,

@@ -1,4 +1,5 @@
 import { $, onClick, h, fill, update, num, many, pct, ms, day, ago, span, words, money, state, dot, empty, facts, sub, mono, button, plainButton, grid, none, banner, load, Table, api, act, popup, notify, save, known, param, setParams, keys } from "./core.js";
+import { Chart } from "./chart.js";
 import { PolicyForm } from "./form.js";
 
 const editor = $("#yaml");
@@ -79,9 +80,38 @@ addEventListener("beforeunload", (event) => dirty() && event.preventDefault());
 // ── Plan, apply ──────────────────────────────────────────────────────────────────────────────────────────────────
 const blast = (b) => facts(["Tenants", b.tenants === "all" ? "all" : b.tenants.join(", ") || "none"], ["Routes", b.routes.join(", ") || "none"],
   ["Requests of the last day", b.share_of_last_day == null ? "none yet" : `${pct(b.share_of_last_day)} of ${num(b.requests_last_day)} (known for ${span(b.known_for_s)})`]);
-const REPLAYED = [["Cache hits", (s) => pct(s.hit_ratio)], ["Wrong hits", (s) => pct(s.hit_ratio_error)], ["Cost of 1,000 requests", (s) => money(s.cost_per_1k)], ["Shed", (s) => pct(s.shed_ratio)], ["TTFT p50", (s) => ms(s.ttft_p50_ms)], ["TTFT p95", (s) => ms(s.ttft_p95_ms)],
+const REPLAYED = [["Cache hits", (s) => `${pct(s.hit_ratio)} ± ${pct(s.hit_ratio_error)}`], ["Cost of 1,000 requests", (s) => money(s.cost_per_1k)], ["Shed", (s) => pct(s.shed_ratio)], ["TTFT p50", (s) => ms(s.ttft_p50_ms)], ["TTFT p95", (s) => ms(s.ttft_p95_ms)],
   ["Deployments", (s) => Object.entries(s.deployments).map(([id, v]) => `${id} ${pct(v, 0)}`).join(", ")]];
-const replay = (r) => [h("h3", `${num(r.num_requests)} recorded requests, replayed in ${r.took_s.toFixed(1)} s`), grid("Replay", ["Measure", "In force", "Draft"], REPLAYED.map(([label, of]) => [label, of(r.old), of(r.new)]), 9),
+// What the records say of the draft, with intervals; each figure may be unknown, with the reason.
+const EVALUATED = { good_ratio: ["Good answers", (v) => pct(v, 2)], cost_per_1k: ["Cost of 1,000 requests", money], slow_ratio: ["Late first tokens", (v) => pct(v, 2)], ttft_ms: ["Time to first token", ms], wrong_hit_ratio: ["Wrong similar hits", (v) => pct(v, 2)] };
+const bounded = (show, e) => (e.value == null ? "none" : `${show(e.value)} (${show(e.low)} to ${show(e.high)})`);
+function evaluated({ recorded, new: draft }) {
+  if (draft.why_not) return [h("h3", "Evaluated from the records"), sub(`Not evaluated: ${draft.why_not}.`)];
+  const before = Object.fromEntries(recorded.measures.map((m) => [m.name, m.estimate]));
+  const rows = draft.measures.map(({ name, estimate: e, why_not: why }) => {
+    const [label, show] = EVALUATED[name];
+    return [label, before[name] ? bounded(show, before[name].doubly_robust) : "–", ...(why || !e ? ["unknown", "unknown"] : [bounded(show, e.doubly_robust), bounded(show, e.propensity)]), e ? num(Math.round(e.num_effective)) : "–", e ? pct(e.unseen) : "–"];
+  });
+  const known = draft.measures.filter((m) => m.estimate);
+  const doubts = draft.measures.filter((m) => m.why_not).map((m) => h("li", `${EVALUATED[m.name][0]}: the records cannot tell: ${m.why_not}.`));
+  return [h("h3", `Evaluated from ${num(draft.num_requests)} recorded requests`), grid("Evaluation", ["Figure", "In force", "Draft, doubly robust", "Draft, inverse propensity", "Effective requests", "Not recorded"], rows, 9),
+    doubts.length > 0 && h("ul", doubts), sub("Each interval holds at 95 %, however often it is read. Times are those at the recorded load: a policy that moves many requests changes the load itself."),
+    known.length > 0 && [h("h4", "Width of the interval by requests"), h("figure", { id: "widths" }), grid("Widths", ["Requests", ...known.map((m) => EVALUATED[m.name][0])], widths(known), 1)]];
+}
+const wide = ([low, high]) => high - low;
+const widths = (known) => known[0].estimate.widths.filter((_, i, all) => (all.length - 1 - i) % 5 === 0).map(({ n }) => [num(n), ...known.map((m) => {
+  const at = m.estimate.widths.findLast((point) => point.n <= n);
+  return at ? EVALUATED[m.name][1](wide(at.doubly_robust)) : "–";
+})]);
+function drawWidths({ new: draft }) {
+  const first = draft.measures.find((m) => m.estimate);
+  if (!first) return;
+  const [label] = EVALUATED[first.name];
+  const line = (kind, name, tone) => ({ x: first.estimate.widths.map((p) => p.n), y: first.estimate.widths.map((p) => wide(p[kind])), name, tone, mode: "lines", hovertemplate: "%{y:.3f}" });
+  new Chart("#widths", `Width of the interval of ${label.toLowerCase()} by the number of requests; the table below has the numbers.`)
+    .draw([line("doubly_robust", "doubly robust", "accent"), line("propensity", "inverse propensity", "warn")], { xaxis: { type: "log", title: { text: `requests (${label.toLowerCase()})` } } });
+}
+const replay = (r) => [h("h3", `${num(r.num_requests)} recorded requests, replayed in ${r.took_s.toFixed(1)} s`), grid("Replay", ["Measure", "In force", "Draft"], REPLAYED.map(([label, of]) => [label, of(r.old), of(r.new)]), 9), evaluated(r.estimates),
   r.moved.length > 0 && h("p", r.moved.map((m) => `${num(m.count)} from ${m.route_from} to ${m.route_to}`).join("; ")), r.notes.map((note) => sub(note))];
 const show = (...content) => {
   fill("#planned", ...content);
@@ -97,6 +127,7 @@ async function plan() {
   try {
     const p = await api("policy/plan", { body: { document: await passing(), replay: true } });
     show(p.ok ? [p.blast_radius && blast(p.blast_radius), p.replay ? replay(p.replay) : sub(`No replay: ${p.replay_why_not ?? "nothing was recorded"}`)] : problems(p.problems));
+    if (p.replay) drawWidths(p.replay.estimates);
   } catch (error) {
     fill("#planned", empty("No plan", error.message));
   }

@@ -21,6 +21,7 @@ _BY_CAUSE: Final = {
     "canary": "this conversation is in the route's canary share",
     "stable": "this conversation is outside the route's canary share",
     "tried_first": "the cascade tries it first",
+    "explored": "the route explores, and it was drawn at random",
 }
 _BY_POLICY: Final = {
     "first_available": "it is the first candidate of the route that can serve",

@@ -12,7 +12,7 @@ from gateway.telemetry.logs.log import clean
 from gateway.telemetry.records.record import HandedOver, Neighbourhood, RequestRecord
 from gateway.timeline import STAGE_LABELS, Clock
 from gateway.util.fair_bounded_dict import OwnerShares
-from routing_policies.decision import Decision
+from routing_policies.decision import Decision, Exploration
 
 CAPACITY: Final = 2000
 MAX_LISTED: Final = 500
@@ -26,6 +26,21 @@ class ShownStage(msgspec.Struct, frozen=True):
 
     stage: str
     ms: float
+
+
+class ShownExploration(msgspec.Struct, frozen=True, kw_only=True):
+    """Draw of a decision on a route that explores."""
+
+    result: str
+    """Outcome of the draw, as in the metric `routing_explorations_total`."""
+    ratio: float
+    preferred: str
+    """Candidate that the policy would have chosen without exploration."""
+    chosen: str
+    probability: float
+    """Probability of the chosen candidate under the policy that ran."""
+    propensities: dict[str, float]
+    """Probability of each candidate."""
 
 
 class ShownDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +58,8 @@ class ShownDecision(msgspec.Struct, frozen=True, kw_only=True):
     """Quality of each candidate's answer, predicted or configured; empty where the policy does not compare it."""
     quality_threshold: float | None = None
     """Least quality that the policy takes; None without a threshold."""
+    exploration: ShownExploration | None = None
+    """Draw behind the choice; None on a route that does not explore."""
 
 
 class ShownHandOver(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,6 +249,18 @@ def _shown(decision: Decision) -> ShownDecision:
         cause=decision.cause,
         qualities={name: round(quality, 4) for name, quality in decision.qualities.items()},
         quality_threshold=decision.quality_threshold,
+        exploration=None if decision.exploration is None else _shown_exploration(decision.exploration),
+    )
+
+
+def _shown_exploration(made: Exploration) -> ShownExploration:
+    return ShownExploration(
+        result=made.result,
+        ratio=made.ratio,
+        preferred=made.preferred,
+        chosen=made.chosen,
+        probability=round(made.probability, 6),
+        propensities={name: round(share, 6) for name, share in made.propensities.items()},
     )
 
 

@@ -9,29 +9,37 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from gateway.telemetry.logs.redaction import REDACTED, is_secret_name, redact
 from gateway.telemetry.records.record import RequestRecord
 from gateway.timeline import Outcome
+from gateway.util.fair_bounded_dict import FairRecent
 from gateway.util.private_files import open_private, private_tree, replace_file
+from routing_policies.exploration.draw import propensities_of
 from routing_policies.policy.members import group_of
-from routing_policies.replay import Ended, RecordedRequest
+from routing_policies.replay import Ended, RecordedRequest, RecordedVerdict
 
 FLUSH_S: Final = 1.0
 MAX_WAITING: Final = 20_000
 """Number of recorded requests not yet on disk; beyond it they are dropped and counted."""
+MAX_ANSWERS: Final = 20_000
+"""Number of recorded requests that feedback can still name; beyond it, the tenant with the most loses its oldest."""
 SEGMENTS: Final = 8
 """Number of files that share the total size; the oldest is deleted when the rest is full."""
 SALT_FILE: Final = "salt"
 _SALT_BYTES: Final = 16
 _SUFFIX: Final = ".jsonl"
 _BYTES_PER_TOKEN: Final = 4
+_OTHER_MODEL: Final = "small-model"
+"""Step of the degradation ladder after which other candidates than the route's are chosen among."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(RecordedRequest).decode
+_decode_verdict = msgspec.json.Decoder(RecordedVerdict).decode
+_VERDICT_BEGINS: Final = b'{"verdict_of":'
 _ENDED: Final[dict[Outcome, Ended]] = {
     Outcome.COMPLETED: "answered",
     Outcome.CACHED: "answered",
@@ -40,6 +48,13 @@ _ENDED: Final[dict[Outcome, Ended]] = {
     Outcome.UPSTREAM_TIMEOUT: "failed",
     Outcome.FAILED: "failed",
 }
+
+
+class Recording(NamedTuple):
+    """Contents of a recording, oldest first."""
+
+    requests: list[RecordedRequest]
+    verdicts: list[RecordedVerdict]
 
 
 class Tape:
@@ -73,7 +88,9 @@ class Tape:
         self._max_bytes = max_bytes
         self._retention_s = retention_s
         self._wall = wall
-        self._waiting: list[RecordedRequest] = []
+        self._waiting: list[RecordedRequest | RecordedVerdict] = []
+        self._answers: FairRecent[str, _Answer] = FairRecent(MAX_ANSWERS)
+        """Recorded requests that a verdict may still name."""
         self._segment: Path | None = None
         self._writing = threading.Lock()
         self.salt = b""
@@ -102,6 +119,7 @@ class Tape:
         if len(self._waiting) >= MAX_WAITING:
             self.num_dropped += 1
             return
+        self._answers.put(record.request_id, _Answer(record.tenant), record.tenant)
         usage, first_at = record.usage, record.timeline.first_token_at
         ttft_ms = None if first_at is None else (first_at - record.timeline.started_at) * 1000
         self._waiting.append(
@@ -119,9 +137,32 @@ class Tape:
                 ttft_ms=ttft_ms if ended == "answered" else None,
                 policy=record.policy,
                 stream=record.stream,
+                id=record.request_id,
+                **_choice_of(record),
                 **sample,
             )
         )
+
+    def note_wrong(self, request_id: str, tenant: str) -> bool:
+        """Record that a product found an answer wrong; return False for a request that was not recorded here."""
+        answer = self._answers.get(request_id)
+        if answer is None or answer.tenant != tenant:
+            return False
+        if not answer.is_wrong:  # a verdict is recorded once
+            answer.is_wrong = True
+            self._add(RecordedVerdict(verdict_of=request_id, tenant=tenant, at=self._wall(), by="feedback"))
+        return True
+
+    def note_audit(self, request_id: str, tenant: str, *, is_wrong: bool) -> None:
+        """Record the verdict of an audit on a similar answer that was served."""
+        made = RecordedVerdict(verdict_of=request_id, tenant=tenant, at=self._wall(), by="audit", is_wrong=is_wrong)
+        self._add(made)
+
+    def _add(self, item: RecordedRequest | RecordedVerdict) -> None:
+        if len(self._waiting) >= MAX_WAITING:
+            self.num_dropped += 1
+        else:
+            self._waiting.append(item)
 
     async def run(self) -> None:
         """Write queued requests until cancelled."""
@@ -136,7 +177,7 @@ class Tape:
             if waiting:
                 self._write(waiting)
 
-    def _write(self, waiting: list[RecordedRequest]) -> None:
+    def _write(self, waiting: list[RecordedRequest | RecordedVerdict]) -> None:
         try:
             with open_private(self._current(), "ab") as stream:
                 stream.write(b"".join(_encode(_redacted(request)) + b"\n" for request in waiting))
@@ -160,9 +201,37 @@ class Tape:
                     path.unlink()
 
 
-def _redacted(request: RecordedRequest) -> RecordedRequest:
+class _Answer:
+    """Tenant of a recorded request, and whether feedback has named it."""
+
+    __slots__ = ("is_wrong", "tenant")
+
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
+        self.is_wrong = False
+
+
+def _choice_of(record: RequestRecord) -> dict[str, Any]:
+    """Return the first routing decision with its probabilities; nothing where another route's candidates stood in."""
+    if not record.decisions or _OTHER_MODEL in record.degraded:
+        return {}
+    decision = record.decisions[0]
+    if decision.deployment is None:  # it waited for a permit of the emptiest candidate
+        if record.attempts != 1:
+            return {}
+        return {"choice": (choice := group_of(record.deployment)), "propensities": {choice: 1.0}}
+    ranked = () if decision.ranked is None else decision.ranked.views
+    able = {group_of(view.id) for view in ranked}
+    return {
+        "choice": group_of(decision.deployment),
+        "propensities": {name: round(share, 9) for name, share in propensities_of(decision).items()},
+        "excluded": tuple(sorted({group_of(name) for name in decision.dropped} - able)),
+    }
+
+
+def _redacted(request: RecordedRequest | RecordedVerdict) -> RecordedRequest | RecordedVerdict:
     """Return the request without the secrets in its free text."""
-    if request.text is None and not request.headers:
+    if isinstance(request, RecordedVerdict) or (request.text is None and not request.headers):
         return request
     headers = {name: REDACTED if is_secret_name(name) else redact(value) for name, value in request.headers.items()}
     text = None if request.text is None else redact(request.text)
@@ -174,18 +243,22 @@ def has_recording(folder: Path) -> bool:
     return any(folder.glob(f"*{_SUFFIX}"))
 
 
-def read_tape(folder: Path, limit: int) -> list[RecordedRequest]:
-    """Return up to `limit` of the newest recorded requests, oldest first; unreadable lines are skipped."""
-    found: list[RecordedRequest] = []
+def read_tape(folder: Path, limit: int) -> Recording:
+    """Return up to `limit` of the newest recorded requests, and the verdicts; unreadable lines are skipped."""
+    requests: list[RecordedRequest] = []
+    verdicts: list[RecordedVerdict] = []
     for path in sorted(folder.glob(f"*{_SUFFIX}"), reverse=True):
-        found += reversed(list(_lines(path)))
-        if len(found) >= limit:
+        found = list(_lines(path))
+        verdicts += (item for item in found if isinstance(item, RecordedVerdict))
+        requests += reversed([item for item in found if isinstance(item, RecordedRequest)])
+        if len(requests) >= limit:
             break
-    return sorted(found[:limit], key=lambda request: request.at)
+    by_time = sorted(verdicts, key=lambda verdict: verdict.at)
+    return Recording(sorted(requests[:limit], key=lambda request: request.at), by_time)
 
 
-def _lines(path: Path) -> Iterator[RecordedRequest]:
+def _lines(path: Path) -> Iterator[RecordedRequest | RecordedVerdict]:
     with suppress(FileNotFoundError), path.open("rb") as stream:
         for line in stream:
             with suppress(msgspec.DecodeError):  # cut off by a crash, or written by another version
-                yield _decode(line)
+                yield _decode_verdict(line) if line.startswith(_VERDICT_BEGINS) else _decode(line)

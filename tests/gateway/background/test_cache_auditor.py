@@ -12,6 +12,7 @@ import pytest
 from gateway.admission.guard import Strain
 from gateway.cache.audit.audit_choice import MAX_EXPOSURES
 from gateway.cache.audit.error_budget import CLOSED
+from gateway.telemetry.records.tape import read_tape
 from tests.gateway.cache.similar_stack import cache_of, call, completion, keep, similar, stats_of, until
 from tests.gateway.scripted import Script, Wire
 from tests.gateway.stack import Stack
@@ -208,3 +209,23 @@ async def test_the_request_reports_of_its_neighbour(tmp_path: Path) -> None:
         assert notified["cache_entry"] == notified["neighbour"]["entry_id"] == first.headers["x-request-id"]
         assert notified["neighbour"]["served"] is True
         assert notified["neighbour"]["match_probability"] >= notified["neighbour"]["threshold"]
+
+
+@pytest.mark.parametrize(("fresh", "is_wrong"), [("Wait 100 minutes for it.", True), ("wait 10 MINUTES for it", False)])
+async def test_a_recorded_hit_has_its_audit_and_the_probability_of_it(
+    tmp_path: Path, fresh: str, is_wrong: bool
+) -> None:
+    async with similar(tmp_path, AUDITED, settings={"telemetry.recorder.mode": "features"}) as (stack, _):
+        stack.small.otherwise = replies("Wait 10 minutes for it.")
+        await keep(stack, STORED)
+        stack.small.otherwise = Deployment(fresh)
+        await serve_one(stack, 1)
+        await until(lambda: len(stack.gateway._answers.audits))
+        await stack.until_idle()
+        tape = stack.gateway.control.tape
+        assert tape is not None
+        await asyncio.to_thread(tape.flush)
+        requests, (verdict,) = read_tape(tmp_path / "recorded", 10)
+        (hit,) = (request for request in requests if request.cache == "hit_semantic")
+        assert (hit.audit_probability, hit.is_audited) == (1.0, True)
+        assert (verdict.verdict_of, verdict.by, verdict.is_wrong) == (hit.id, "audit", is_wrong)

@@ -88,6 +88,16 @@ def test_a_fallback_that_leads_nowhere_new_is_refused(fallback: str, expected: s
     ("select", "expected"),
     [
         ("candidates: [small], hedge: {}", "select.hedge: has no effect with a single candidate"),
+        ("candidates: [small], explore: {}", "select.explore: has no effect with a single candidate"),
+        ("candidates: [small, large], policy: sticky, explore: {}", "state sessions: true"),
+        (
+            "candidates: [small, large], policy: cascade, min_quality: 0.5, explore: {}",
+            "select.explore: has no effect with policy cascade",
+        ),
+        (
+            "candidates: [small, large], explore: {weights: {smal: 2}}",
+            'select.explore.weights.smal: no candidate named "smal"; did you mean "small"?',
+        ),
         ("candidates: [small], shadow: {id: lage}", 'shadow.id: no deployment named "lage"; did you mean "large"?'),
         (
             "policy: canary, candidates: [small], canary: {id: large}",

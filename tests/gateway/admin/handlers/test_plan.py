@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from gateway.cli.explain import render_preview, render_request
 from gateway.telemetry.records.tape import Tape, read_tape
 from routing_policies.replay import RecordedRequest
+from routing_policies.share import share_of, stable_key
 from tests.gateway.admin.handlers.test_policy import POLICY, apply, in_force, stored
 from tests.gateway.stack import PRICED_PAIR, Stack, chat, policy_text, running
 
@@ -134,7 +137,7 @@ def test_a_recording_holds_no_secret(tmp_path: Path) -> None:
     request = RecordedRequest(at=1.0, tenant="t", model="m", question="0" * 32, text=text, headers=headers)
     made._waiting.append(request)
     made.flush()
-    (found,) = read_tape(tmp_path, 10)
+    (found,) = read_tape(tmp_path, 10).requests
     assert found.text == "why is [redacted] refused?"
     assert found.headers == {"x-api-key": "[redacted]", "x-team": "blue", "x-note": "with [redacted]"}
 
@@ -201,3 +204,81 @@ async def test_a_plan_reports_how_many_prompts_another_bound_of_quality_sends_wh
             assert plan["notes"] == []
             found.append(happened["small"] / NUM)
         assert found[0] > found[1] + 0.1, "the bounds make a difference"
+
+
+EXPLORING = "select: {policy: first_available, candidates: [large, small], explore: {ratio: 0.5}}"
+WRONG = "wrong"
+
+
+def exploring(folder: Path) -> str:
+    """The priced pair, where the large model is preferred and half of the requests are drawn."""
+    return PRICED_PAIR.format(folder=folder) + f"routes:\n  - {{id: main, match: {{models: [auto]}}, {EXPLORING}}}\n"
+
+
+async def test_an_untried_policy_is_evaluated_by_what_exploration_recorded(tmp_path: Path) -> None:
+    """Every answer of the small model is reported as wrong, and a plan says so of a policy that would prefer it."""
+    settings = {"telemetry.recorder.mode": "features"}
+    async with running(tmp_path, policy=exploring(tmp_path), settings=settings) as stack:
+        counts: Counter[str] = Counter()
+        for _ in range(600):
+            reply = await stack.call(chat(stream=True))
+            chosen = reply.headers["x-penstock-deployment"]
+            counts[chosen] += 1
+            if chosen == "small":
+                body = {"request_id": reply.headers["x-request-id"], "verdict": WRONG}
+                assert (await stack.call(body, path="/v1/feedback")).status == 200
+        assert 100 < counts["small"] < 200
+        text = (await stack.get("/metrics", admin=True)).body.decode()
+        explored = re.search(r'penstock_routing_explorations_total{result="explored",route="main"} (\d+)', text)
+        assert explored is not None
+        assert 240 < int(explored[1]) < 360
+        new = exploring(tmp_path).replace(EXPLORING, "select: {candidates: [small, large]}")
+        plan = await stack.call({"document": new}, admin=True, path=f"{POLICY}/plan")
+        estimates = plan.json["replay"]["estimates"]
+        shown = {item["name"]: item for item in estimates["new"]["measures"]}
+        before = {item["name"]: item for item in estimates["recorded"]["measures"]}
+        assert shown["good_ratio"]["why_not"] is None
+        assert shown["good_ratio"]["estimate"]["doubly_robust"]["high"] < 0.35
+        assert before["good_ratio"]["estimate"]["doubly_robust"]["low"] > 0.55
+        assert (
+            shown["cost_per_1k"]["estimate"]["doubly_robust"]["value"]
+            < 0.5 * (before["cost_per_1k"]["estimate"]["doubly_robust"]["value"])
+        )
+        recording = read_tape(tmp_path / "recorded", 1_000)
+        assert sum(request.propensities == {"large": 0.75, "small": 0.25} for request in recording.requests) == 600
+        assert len(recording.verdicts) == counts["small"]
+
+
+async def test_a_recorded_draw_can_be_repeated_and_explained(tmp_path: Path) -> None:
+    async with running(tmp_path, policy=exploring(tmp_path)) as stack:
+        reply = await stack.call(chat())
+        request_id = reply.headers["x-request-id"]
+        await stack.until_idle()
+        found = (await stack.get(f"/admin/api/requests/{request_id}", admin=True)).json["request"]
+        (decision,) = found["decisions"]
+        made = decision["exploration"]
+        is_drawn = share_of(stable_key(request_id), "explore") < 0.5
+        assert made["result"] == ("explored" if is_drawn else "preferred")
+        assert made["preferred"] == "large"
+        assert made["propensities"] == {"large": 0.75, "small": 0.25}
+        assert made["chosen"] == reply.headers["x-penstock-deployment"]
+        assert made["probability"] == made["propensities"][made["chosen"]]
+        assert "exploration: " in render_request(found)
+        preview = await stack.call({"request": chat()}, admin=True, path="/admin/api/explain")
+        assert "50.0% of the requests go to a random admissible candidate" in render_preview(preview.json)
+
+
+async def test_feedback_needs_the_tenant_of_a_recorded_request(tmp_path: Path) -> None:
+    settings = {"telemetry.recorder.mode": "features"}
+    async with running(tmp_path, policy=exploring(tmp_path), settings=settings) as stack:
+        unknown = await stack.call({"request_id": "req_0", "verdict": WRONG}, path="/v1/feedback")
+        assert unknown.status == 404
+        reply = await stack.call(chat())
+        tape_of_it = stack.gateway.control.tape
+        assert tape_of_it is not None
+        assert not tape_of_it.note_wrong(reply.headers["x-request-id"], "another")
+        for _ in range(2):
+            body = {"request_id": reply.headers["x-request-id"], "verdict": WRONG}
+            assert (await stack.call(body, path="/v1/feedback")).status == 200
+        await asyncio.to_thread(tape_of_it.flush)
+        assert len(read_tape(tmp_path / "recorded", 10).verdicts) == 1

@@ -12,6 +12,7 @@ from gateway.telemetry.records.recent import RecentRequests
 from gateway.telemetry.records.record import CacheResult, Neighbourhood, RequestRecord, Usage
 from gateway.timeline import Outcome, Stage
 from routing_policies.decision import Decision
+from routing_policies.views import DeploymentView
 
 
 class Notifications(NamedTuple):
@@ -21,6 +22,7 @@ class Notifications(NamedTuple):
     totals: dict[str, float]
     qualities: Mapping[str, float] = MappingProxyType({})
     quality_threshold: float | None = None
+    views: tuple[DeploymentView, ...] = ()
 
 
 def finished(number: int, **fields: object) -> RequestRecord:

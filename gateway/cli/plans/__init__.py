@@ -1,0 +1,1 @@
+"""Plans of a policy as lines for a terminal."""
