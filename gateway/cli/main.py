@@ -174,7 +174,8 @@ def _add_policy(commands_of: argparse._SubParsersAction[CommandParser]) -> None:
     check.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
     check.set_defaults(command=policy_file_commands.policy_check)
     prove = actions.add_parser(
-        "prove", help="prove a policy for all requests, or print requests that show the contrary; 1 when it is not proven"
+        "prove",
+        help="prove a policy for all requests, or print requests that show the contrary; 1 when it is not proven",
     )
     prove.add_argument("--json", action="store_true", help="machine-readable")
     prove.set_defaults(command=policy_file_commands.policy_prove)

@@ -734,9 +734,9 @@ class Policy(_Strict, frozen=True, kw_only=True):
     tenants: tuple[Tenant, ...] = ()
     routes: tuple[Route, ...] = ()
     total: tuple[ModelName, ...] = ()
-    """Model names that must be total: every request for them, of every tenant that may name them, takes a written route.
+    """Model names that must be total: every request for them takes a written route that serves it.
 
-    Loading a document proves it for all requests, or names a request that takes none.
+    That holds for all tenants that may name them. A document for which it does not hold is refused, with a request.
     """
     tests: tuple[PolicyTest, ...] = ()
     session_places: tuple[SessionPlace, ...] = DEFAULT_SESSION_PLACES

@@ -1,8 +1,9 @@
 """AtomTable: the atoms of all conditions of a policy, each as a set of values of one variable or as a literal.
 
-The variables `tenant`, `model` and the flags have few values. `turns` and `prompt_bytes` have one value for each interval
-that the atoms cut out, with all remainders where an atom uses `%`. So for these the search loses nothing. Texts are
-literals, solved by `texts`. An atom of several variables is open: the search tries it, and proves nothing by it.
+The variables `tenant`, `model` and the flags have few values. `turns` and `prompt_bytes` have one value for each
+interval that the atoms cut out, with all remainders where an atom uses `%`. So for these the search loses nothing.
+Texts are literals, solved by `texts`. An atom of several variables is open: the search tries it, and proves nothing by
+it, unless all of them have few values.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import lcm
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Final
 
 import cel
@@ -21,13 +24,14 @@ from routing_policies.conditions.tokens import ConditionToken, tokens
 from routing_policies.policy.document import KEYLESS_TENANT, Match, Policy
 from routing_policies.policy.references import known_models
 from routing_policies.proof.formula import Conjunction, Formula, Leaf, formula_of
-from routing_policies.proof.texts import TextAtom, TextDomain
+from routing_policies.proof.texts import TextAtom, TextDomain, TextKind
 
 MAX_PROMPT_BYTES: Final = 16 * 1024 * 1024
 """Size of the largest body that the gateway reads."""
 MAX_TURNS: Final = 1_000_000
 _MAX_HEADER_CHARS: Final = 4_096
 _MAX_REMAINDERS: Final = 64
+_MAX_LISTED: Final = 2_000
 _LARGE: Final = 10**6
 _FLAGS: Final = ("has_tools", "has_images", "stream")
 FEW: Final = frozenset({"tenant", "model", *_FLAGS})
@@ -36,9 +40,16 @@ _RANGES: Final = {"turns": (0, MAX_TURNS), "prompt_bytes": (1, MAX_PROMPT_BYTES)
 _USUAL: Final = {"turns": 1, "prompt_bytes": 1_000}
 _TEXT: Final = "text"
 _HEADER: Final = "header:"
-_COMPARISONS: Final = frozenset({"<", "<=", ">", ">=", "==", "!="})
+_COMPARISONS: Final[dict[str, Callable[[Any, int], bool]]] = {
+    "<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne,
+}  # fmt: skip
 _READ: Final = frozenset({"request", "headers", "tenant"})
-_METHODS: Final = {"startsWith": "prefix", "endsWith": "suffix", "contains": "part", "matches": "pattern"}
+_METHODS: Final[dict[str, TextKind]] = {
+    "startsWith": "prefix",
+    "endsWith": "suffix",
+    "contains": "part",
+    "matches": "pattern",
+}
 
 Value = str | int | bool | None
 
@@ -131,10 +142,12 @@ class AtomTable:
             for variable in source.variables:
                 self._declare(variable)
         self.atoms = [self._atom(source) for source in sources]
+        crowded = {name for name in _RANGES if len(self.values[name]) >= _MAX_LISTED}
         self.coarse = {
             key
             for key, source in enumerate(sources)
-            if len(source.variables) == 1 and source.variables[0] in _RANGES and not _is_cut(source)
+            if len(source.variables) == 1 and source.variables[0] in _RANGES
+            if source.variables[0] in crowded or not _is_cut(source)
         }
         for route in policy.routes:
             self.matches[route.id] = Conjunction((*self._plain(route.match), structures[route.id]))
@@ -190,16 +203,28 @@ class AtomTable:
         (variable,) = source.variables
         condition = Condition(source.text)
         if variable not in self.texts:
-            is_true = [ReadRequest({variable: value}).holds(condition) for value in self.values[variable]]
-            mask = sum(1 << place for place, holds in enumerate(is_true) if holds)
-            return ValueAtom(variable, mask)
-        return TextLiteral(
-            variable, _text_atom(source, lambda value: ReadRequest({variable: value}).holds(condition))
-        )
+            compared = _compared(source.words)
+            if compared is None:
+                return ValueAtom(variable, self.mask_of(variable, lambda value: _holds(condition, variable, value)))
+            sign, number = compared
+            return ValueAtom(variable, self.mask_of(variable, lambda value: sign(value, number)))
+        return TextLiteral(variable, _text_atom(source, lambda value: _holds(condition, variable, value)))
 
     def _constant(self, source: _Source) -> Atom:
         is_true = ReadRequest({}).holds(Condition(source.text))
         return ValueAtom("stream", self.whole("stream") if is_true else 0)
+
+
+def _holds(condition: Condition, variable: str, value: Value) -> bool:
+    return ReadRequest({variable: value}).holds(condition)
+
+
+def _compared(words: Sequence[ConditionToken]) -> tuple[Callable[[Any, int], bool], int] | None:
+    """Return the comparison and the number of an atom such as `request.turns <= 2`; None for any other."""
+    if len(words) != 5 or words[0].text != "request" or words[4].kind != "number":
+        return None
+    sign = _COMPARISONS.get(words[3].text)
+    return None if sign is None else (sign, int(words[4].text))
 
 
 def _read(text: str) -> _Source:
@@ -263,19 +288,19 @@ def _representatives(name: str, sources: Sequence[_Source]) -> Sequence[int]:
             cuts |= set(_cuts_of(name, source))
     edges = [*sorted(cut for cut in cuts if low <= cut <= high), high + 1]
     values: list[int] = []
-    for begin, end in zip(edges, edges[1:], strict=False):
+    for begin, end in pairwise(edges):
         count = min(modulus, end - begin)
         first = min(max(_USUAL[name], begin), end - count)
         values += range(first, first + count)
-    return sorted(values, key=lambda value: (value == 0, abs(value - _USUAL[name])))
+    return sorted(values, key=lambda value: (value == 0, abs(value - _USUAL[name])))[:_MAX_LISTED]
 
 
 def _cuts_of(name: str, source: _Source) -> list[int]:
     """Return the values at which the sides of an atom change their order."""
     words = source.words
-    if len(words) == 5 and words[3].text in _COMPARISONS and words[4].kind == "number" and words[0].text == "request":
-        number = int(words[4].text)
-        return [number, number + 1]
+    compared = _compared(words)
+    if compared is not None:
+        return [compared[1], compared[1] + 1]
     at = _relation_of(words)
     assert at is not None, "a source that is cut has one relation"
     left = source.text[: words[at].at - 1]
@@ -290,16 +315,13 @@ def _steps(name: str, source: str) -> list[int]:
     """Return the value from which an atom has another truth; it changes once at most."""
     condition = Condition(source)
 
-    def holds(value: int) -> bool:
-        return ReadRequest({name: value}).holds(condition)
-
     low, high = _RANGES[name]
-    before = holds(low)
-    if holds(high) is before:
+    before = _holds(condition, name, low)
+    if _holds(condition, name, high) is before:
         return []
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) is before else (low, middle)
+        low, high = (middle, high) if _holds(condition, name, middle) is before else (low, middle)
     return [high]
 
 
@@ -314,12 +336,12 @@ def _text_atom(source: _Source, holds: Callable[[str], bool]) -> TextAtom:
         if shapes[:2] == ["in", "["] and len(shapes) > 3:
             return _equal_to(tuple(_constant_of(word) for word in rest if word.kind == "string"))
         if len(shapes) == 5 and shapes[0] == "." and shapes[1] in _METHODS and shapes[3] == "string":
-            kind: Any = _METHODS[rest[1].text]
-            return TextAtom(kind=kind, constants=(_constant_of(rest[3]),), holds=holds)
-    return _size_atom(source, holds) or TextAtom(kind="odd", holds=holds)
+            constant, kind = _constant_of(rest[3]), _METHODS[rest[1].text]
+            return TextAtom(kind=kind, constants=(constant,), holds=_method(kind, constant) or holds)
+    return _size_atom(source) or TextAtom(kind="odd", holds=holds)
 
 
-def _size_atom(source: _Source, holds: Callable[[str], bool]) -> TextAtom | None:
+def _size_atom(source: _Source) -> TextAtom | None:
     """Return an atom such as `size(request.text) < 5` or `request.text.size() < 5` with its bounds."""
     shape = re.sub(r"\s+", "", source.text)
     found = re.fullmatch(r"""(?:size\((?P<a>[^()]+)\)|(?P<b>[^()]+)\.size\(\))(?P<sign>[<>=]=?|!=)(?P<n>\d+)""", shape)
@@ -330,7 +352,19 @@ def _size_atom(source: _Source, holds: Callable[[str], bool]) -> TextAtom | None
     bounds = {
         "<": (0, number - 1), "<=": (0, number), ">": (number + 1, most), ">=": (number, most), "==": (number, number),
     }  # fmt: skip
-    return None if sign not in bounds else TextAtom(kind="size", bounds=bounds[sign], holds=holds)
+    if sign not in bounds:
+        return None
+    low, high = bounds[sign]
+    return TextAtom(kind="size", bounds=(low, high), holds=lambda value: low <= len(value) <= high)
+
+
+def _method(kind: TextKind, constant: str) -> Callable[[str], bool] | None:
+    """Return what a method means, faster than by running the condition; None for patterns."""
+    if kind == "prefix":
+        return lambda value: value.startswith(constant)
+    if kind == "suffix":
+        return lambda value: value.endswith(constant)
+    return None if kind == "pattern" else lambda value: constant in value
 
 
 def _equal_to(constants: tuple[str, ...]) -> TextAtom:

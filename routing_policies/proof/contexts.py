@@ -68,6 +68,8 @@ def _hopeless(
     if route.match.when is None or len(known) < len(contexts):
         return
     most = max(known)
+    if (request.prompt_bytes or len(request.text)) <= most * MOST_BYTES_PER_TOKEN and request.turns <= most:
+        return
     atoms = proven.atoms
     fitting: list[Leaf] = [
         atoms.value_leaf("prompt_bytes", lambda value: int(value) <= most * MOST_BYTES_PER_TOKEN),
@@ -82,8 +84,8 @@ def _hopeless(
         yield OpenQuestion(kind="context", path=path, message=message)
         return
     message = (
-        f"route {route.id} takes only prompts that none of its candidates holds: the largest context has {most} tokens, "
-        f"{most * MOST_BYTES_PER_TOKEN} bytes at the very most"
+        f"route {route.id} takes only prompts that none of its candidates holds: the largest context has {most} "
+        f"tokens, {most * MOST_BYTES_PER_TOKEN} bytes at the very most"
     )
     yield Violation(kind="context", path=path, message=message, requests=(request,))
 
@@ -105,8 +107,8 @@ def fallback_cycles(proven: ProvenPolicy) -> Iterator[Violation]:
         ladder = [lane.id for lane in proven.policy.lanes if "small_model" in lane.on_overload]
         overload = f", and so does overload in {', '.join(ladder)} (small_model)" if ladder else ""
         message = (
-            f"routes {' → '.join((*circle, circle[0]))} fall back on each other: an outage at one sends its requests to "
-            f"the next and theirs back{overload}"
+            f"routes {' → '.join((*circle, circle[0]))} fall back on each other: an outage at one sends its requests "
+            f"to the next and theirs back{overload}"
         )
         path = ("routes", places[circle[0]], "select", "fallback")
         yield Violation(kind="fallback_cycle", path=path, message=message, requests=requests)
@@ -138,4 +140,3 @@ def _circles(routes: dict[str, Route]) -> Iterator[tuple[str, ...]]:
                 if target in routes and target not in ways:
                     ways[target] = (*ways[name], target)
                     waiting.append(target)
-

@@ -53,15 +53,14 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def proven(self) -> tuple[ViolationKind, ...]:
         """Properties that hold for all requests."""
-        others = {found.kind for found in (*self.violations, *self.open_questions)}
-        return tuple(kind for kind in PROPERTIES if kind not in others)
+        violated = {found.kind for found in self.violations}
+        is_open = {found.kind for found in self.open_questions}
+        return tuple(kind for kind in PROPERTIES if kind not in violated | is_open)
 
 
 def shown_request(request: TestRequest) -> dict[str, Any]:
     """Return a request as it may stand in a policy's `tests`, without what is usual."""
     usual = msgspec.to_builtins(TestRequest())
     return {
-        name: value
-        for name, value in msgspec.to_builtins(request).items()
-        if name == "model" or value != usual[name]
+        name: value for name, value in msgspec.to_builtins(request).items() if name == "model" or value != usual[name]
     }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from routing_policies.conditions.tokens import ConditionToken, tokens
@@ -51,27 +52,19 @@ Valuation = Callable[[int], bool | None]
 
 def truth(formula: Formula, value_of: Valuation) -> bool | None:
     """Return the truth of a formula; None where open atoms decide it."""
-    match formula:
-        case Leaf(atom):
-            return value_of(atom)
-        case Negation(part):
-            found = truth(part, value_of)
-            return None if found is None else not found
-        case Conjunction(parts):
-            return _all(parts, value_of)
-        case Disjunction(parts):
-            found = _all(tuple(Negation(part) for part in parts), value_of)
-            return None if found is None else not found
-
-
-def _all(parts: Sequence[Formula], value_of: Valuation) -> bool | None:
+    if isinstance(formula, Leaf):
+        return value_of(formula.atom)
+    if isinstance(formula, Negation):
+        found = truth(formula.part, value_of)
+        return None if found is None else not found
+    ends = isinstance(formula, Disjunction)  # the truth of one part that decides
     is_open = False
-    for part in parts:
+    for part in formula.parts:
         found = truth(part, value_of)
-        if found is False:
-            return False
+        if found is ends:
+            return ends
         is_open = is_open or found is None
-    return None if is_open else True
+    return None if is_open else not ends
 
 
 def open_atom(formula: Formula, value_of: Valuation, *, wanted: bool = True) -> tuple[int, bool] | None:
@@ -148,7 +141,7 @@ def _end_of(words: Sequence[ConditionToken], begin: int) -> int:
 
 def _split(words: Sequence[ConditionToken], places: Sequence[int]) -> list[Sequence[ConditionToken]]:
     bounds = [-1, *places, len(words)]
-    return [words[begin + 1 : end] for begin, end in zip(bounds, bounds[1:], strict=False)]
+    return [words[begin + 1 : end] for begin, end in pairwise(bounds)]
 
 
 def _text(source: str, words: Sequence[ConditionToken]) -> str:

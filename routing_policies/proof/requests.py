@@ -34,6 +34,8 @@ class ProvenPolicy:
             for model in route.match.models:
                 self._routes.setdefault(model, []).append(route)
         self._found: dict[tuple[str, str], SearchResult] = {}
+        self._excluded: frozenset[str] = frozenset()
+        """Routes that the last search had to exclude; the next route of a list mostly needs the same."""
 
     @cached_property
     def tenants(self) -> dict[str | None, int]:
@@ -76,20 +78,74 @@ class ProvenPolicy:
             known = self._found[route.id, model] = self.first_match(route, model, self.masks(model))
         return known
 
+    def reached(self, route: Route) -> SearchResult:
+        """Return a request that a route takes, for any of its models; exact only where every search was."""
+        is_exact = True
+        for model in route.match.models:
+            found = self.reach(route, model)
+            if found.values is not None:
+                return found
+            is_exact = is_exact and found.is_exact
+        return SearchResult(None, is_exact)
+
     def first_match(
         self, route: Route, model: str, masks: Mapping[str, int], more: Sequence[Formula] = ()
     ) -> SearchResult:
         """Return a request that a route takes, and for which further formulas hold."""
         routes = self.routes_of(model)
         place = next(place for place, other in enumerate(routes) if other.id == route.id)
-        formulas = [self.match_of(route), *more, *(Negation(self.match_of(other)) for other in routes[:place])]
-        return self.find(formulas, masks, lambda values: self.taken_by(self.request_of(values)) == route.id)
+        return self._taken(route.id, [self.match_of(route), *more], masks, routes[:place])
 
-    def reached(self, route: Route) -> SearchResult:
-        """Return a request that a route takes, for any of its models; exact only where every search was."""
-        found = [self.reach(route, model) for model in route.match.models]
-        hit = next((one for one in found if one.values is not None), None)
-        return hit or SearchResult(None, all(one.is_exact for one in found))
+    def unmatched(self, model: str) -> SearchResult:
+        """Return a request for a model that no written route takes."""
+        return self._taken(None, [], self.masks(model), self.routes_of(model))
+
+    def is_surely_taken(self, model: str, tenant: str | None) -> bool:
+        """Return whether a route takes every request of a tenant, or of any that may name the model where None."""
+        return any(
+            route.match.when is None
+            and not route.match.headers
+            and (route.match.tenants is None or (tenant is not None and tenant in route.match.tenants))
+            for route in self.routes_of(model)
+        ) and bool(self.tenants_of(model) if tenant is None else self.tenants_of(model) & self.tenants[tenant])
+
+    def any_match(self, model: str, masks: Mapping[str, int]) -> SearchResult:
+        """Return a request for a model that any written route takes."""
+        is_exact = True
+        for route in sorted(self.routes_of(model), key=lambda route: route.match.when is not None):
+            found = self.find(
+                [self.match_of(route)], masks, lambda values: self.taken_by(self.request_of(values)) is not None
+            )
+            if found.values is not None:
+                return found
+            is_exact = is_exact and found.is_exact
+        return SearchResult(None, is_exact)
+
+    def _taken(
+        self, wanted: str | None, formulas: Sequence[Formula], masks: Mapping[str, int], others: Sequence[Route]
+    ) -> SearchResult:
+        """Return a request that `wanted` takes, or no written route where that is None.
+
+        Other routes are excluded one at a time, when one takes what was found, so few of many routes are looked at.
+        """
+        left = {route.id: route for route in others}
+        excluded = [route for route in others if route.match.when is None or route.id in self._excluded]
+        while True:
+            for route in excluded:
+                left.pop(route.id, None)
+            takers: list[str | None] = []
+
+            def confirm(values: Mapping[str, Value], takers: list[str | None] = takers) -> bool:
+                takers.append(self.taken_by(self.request_of(values)))
+                return takers[-1] == wanted or takers[-1] in left
+
+            against = [Negation(self.match_of(route)) for route in excluded]
+            found = self.find([*formulas, *against], masks, confirm)
+            if found.values is None or takers[-1] == wanted:
+                names = tuple(route.id for route in others if route.id not in left)
+                self._excluded = frozenset(names)
+                return SearchResult(found.values, found.is_exact, names)
+            excluded.append(left[str(takers[-1])])
 
     def request_of(self, values: Mapping[str, Value], operation: OperationName = "chat") -> TestRequest:
         """Return the request with these values."""
@@ -147,4 +203,3 @@ class ProvenPolicy:
             for item in route.select.resolved()
         ]
         return profile_of(route.select).decide(views, FIRST_ATTEMPT, random.Random(0)).deployment
-

@@ -22,11 +22,7 @@ def unserved_names(proven: ProvenPolicy) -> Iterator[Found]:
     """Yield a request without a written route, or without one that serves it, for each name that is `total`."""
     for index, model in enumerate(proven.policy.total):
         routes = proven.routes_of(model)
-        found = proven.find(
-            [Negation(proven.match_of(route)) for route in routes],
-            proven.masks(model),
-            lambda values: proven.written(proven.request_of(values)) is None,
-        )
+        found = proven.unmatched(model)
         if found.values is not None:
             request = proven.request_of(found.values)
             outcome = proven.outcome(request)
@@ -79,9 +75,7 @@ def unreached_routes(proven: ProvenPolicy) -> Iterator[Found]:
     """Yield the routes that no request reaches, neither by its match nor as a fallback of a route that is reached."""
     routes = {route.id: route for route in proven.policy.routes}
     found = {route.id: proven.reached(route) for route in proven.policy.routes}
-    in_use = {
-        name for route in routes.values() if found[route.id].values is not None for name in route.select.fallback
-    }
+    in_use = {name for route in routes.values() if found[route.id].values is not None for name in route.select.fallback}
     for index, route in enumerate(proven.policy.routes):
         if found[route.id].values is None and route.id not in in_use:
             yield _unreached(proven, index, route, found[route.id])
@@ -98,8 +92,8 @@ def _unreached(proven: ProvenPolicy, index: int, route: Route, found: SearchResu
         request = proven.request_of(shadowed[0][1])
         shown = ", ".join(names)
         message = (
-            f"route {route.id} is never reached: {shown} {'takes' if len(names) == 1 else 'take'} every request that it "
-            f"matches; the one shown {proven.outcome(request)}"
+            f"route {route.id} is never reached: {shown} {'takes' if len(names) == 1 else 'take'} every request that "
+            f"it matches; the one shown {proven.outcome(request)}"
         )
         return Violation(kind="unreachable_route", path=path, message=message, requests=(request,))
     request = _plain_request(proven, route)
@@ -117,10 +111,9 @@ def _matching(proven: ProvenPolicy, route: Route, model: str) -> Mapping[str, Va
 
 def _shadowing(proven: ProvenPolicy, route: Route, model: str) -> list[str]:
     """Return a smallest set of earlier routes that take all of a route's requests for a model."""
-    routes = proven.routes_of(model)
-    place = next(place for place, other in enumerate(routes) if other.id == route.id)
-    needed = list(routes[:place])
-    for other in reversed(routes[:place]):
+    excluded = proven.reach(route, model).against
+    needed = [other for other in proven.routes_of(model) if other.id in excluded]
+    for other in reversed(needed):
         fewer = [one for one in needed if one.id != other.id]
         formulas = [proven.match_of(route), *(Negation(proven.match_of(one)) for one in fewer)]
         if proven.find(formulas, proven.masks(model), lambda values: True).is_impossible:
@@ -153,16 +146,15 @@ def unreached_aliases(proven: ProvenPolicy) -> Iterator[Found]:
 def _unreached_alias(
     proven: ProvenPolicy, model: str, tenant: str | None, path: tuple[str | int, ...]
 ) -> Iterator[Found]:
+    if proven.is_surely_taken(model, tenant):
+        return
     tenants = None if tenant is None else proven.tenants[tenant]
     masks = proven.masks(model, tenants)
-    is_exact = True
-    for route in proven.routes_of(model):
-        found = proven.reach(route, model) if tenant is None else proven.first_match(route, model, masks)
-        if found.values is not None:
-            return
-        is_exact = is_exact and found.is_exact
+    found = proven.any_match(model, masks)
+    if found.values is not None:
+        return
     whom = "any tenant" if tenant is None else f"tenant {tenant}"
-    if not is_exact:
+    if not found.is_exact:
         message = f'"{model}" is reached by {whom}: {_BOUND}'
         yield OpenQuestion(kind="unreachable_alias", path=path, message=message)
         return
@@ -170,5 +162,7 @@ def _unreached_alias(
     found = proven.find([], masks, lambda values: True)
     assert found.values is not None, "a search without formulas finds the first values"
     request = proven.request_of(found.values)
-    message = f'"{model}" is never served to {whom}: no route takes a request for it; the one shown {proven.outcome(request)}'
+    message = (
+        f'"{model}" is never served to {whom}: no route takes a request for it; the one shown {proven.outcome(request)}'
+    )
     yield Violation(kind="unreachable_alias", path=path, message=message, requests=(request,))

@@ -15,10 +15,13 @@ from typing import Final
 
 from routing_policies.proof.atoms import FEW, AtomTable, OpenLiteral, TextLiteral, Value, ValueAtom
 from routing_policies.proof.formula import Conjunction, Disjunction, Formula, Leaf, Negation, open_atom, truth
-from routing_policies.proof.texts import TextAtom, candidates_for, text_for
+from routing_policies.proof.texts import TextAnswer, TextAtom, candidates_for, text_for
 
 MAX_NODES: Final = 20_000
 """Branches of one search."""
+MAX_WORK: Final = 1_000_000
+"""Evaluations of formulas in all searches of a document, so a large one takes seconds; what is left is not proven."""
+_CONFIRMED_WORK: Final = 20
 _MAX_TRIED: Final = 512
 _MAX_VALUES: Final = 24
 
@@ -32,6 +35,8 @@ class SearchResult:
 
     values: Mapping[str, Value] | None
     is_exact: bool = True
+    against: tuple[str, ...] = ()
+    """Routes that had to be excluded."""
 
     @property
     def is_impossible(self) -> bool:
@@ -55,8 +60,11 @@ class RequestSearch:
         self._max_nodes = max_nodes
         self._num_nodes = 0
         self._is_exact = True
+        self._whole = {name: table.whole(name) for name in table.values}
+        self._answers: dict[tuple[str, frozenset[tuple[int, bool]]], TextAnswer] = {}
         self.num_searched = 0
         """Branches of all searches."""
+        self._work = 0
 
     def find(self, formulas: Sequence[Formula], masks: Mapping[str, int], confirm: Confirm) -> SearchResult:
         """Return a confirmed request that makes all formulas true.
@@ -67,18 +75,19 @@ class RequestSearch:
             confirm: Runs the code that serves requests on a candidate.
         """
         self._num_nodes, self._is_exact = 0, True
-        whole = {name: self._table.whole(name) for name in self._table.values} | dict(masks)
+        whole = self._whole | dict(masks)
         if not all(whole.values()):
             return SearchResult(None)
         found = self._search(list(formulas), _State(whole), confirm)
         self.num_searched += self._num_nodes
-        if found is None and not self._table.coarse.isdisjoint(_atoms_of(formulas)):
+        if found is None and self._table.coarse and not self._table.coarse.isdisjoint(_atoms_of(formulas)):
             self._is_exact = False
         return SearchResult(found, self._is_exact)
 
     def _search(self, formulas: list[Formula], state: _State, confirm: Confirm) -> Mapping[str, Value] | None:
         self._num_nodes += 1
-        if self._num_nodes > self._max_nodes:
+        self._work += len(formulas) + 1
+        if self._num_nodes > self._max_nodes or self._work > MAX_WORK:
             self._is_exact = False
             return None
 
@@ -118,25 +127,41 @@ class RequestSearch:
             return _State({**state.masks, atom.variable: left}, state.literals) if left else None
         narrower = _State(state.masks, {**state.literals, key: is_true})
         if isinstance(atom, TextLiteral):
-            answer = text_for(self._literals(narrower, atom.variable), self._table.texts[atom.variable])
+            answer = self._text_for(narrower, atom.variable)
             if answer.value is None:
                 self._is_exact = self._is_exact and answer.is_exact
                 return None
         return narrower
 
-    def _literals(self, state: _State, variable: str) -> list[tuple[TextAtom, bool]]:
+    def _text_for(self, state: _State, variable: str) -> TextAnswer:
+        """Return a text for the state's literals, from the answers so far where the same was sought."""
+        keys = self._keys(state, variable)
+        name = variable, frozenset((key, state.literals[key]) for key in keys)
+        known = self._answers.get(name)
+        if known is None:
+            known = self._answers[name] = text_for(self._literals(state, variable), self._table.texts[variable])
+        return known
+
+    def _keys(self, state: _State, variable: str) -> list[int]:
+        atoms = self._table.atoms
         return [
-            (atom.atom, is_true)
-            for key, is_true in state.literals.items()
-            if isinstance(atom := self._table.atoms[key], TextLiteral) and atom.variable == variable
+            key for key in state.literals if isinstance(atom := atoms[key], TextLiteral) and atom.variable == variable
         ]
+
+    def _literals(self, state: _State, variable: str) -> list[tuple[TextAtom, bool]]:
+        found = []
+        for key in self._keys(state, variable):
+            atom = self._table.atoms[key]
+            assert isinstance(atom, TextLiteral), "only texts have literals of a variable"
+            found.append((atom.atom, state.literals[key]))
+        return found
 
     def _confirmed(self, state: _State, confirm: Confirm) -> Mapping[str, Value] | None:
         """Return values of the state that are confirmed; the first ones unless atoms of several variables are in it."""
         options = {name: list(self._listed(name, mask)) for name, mask in state.masks.items()}
         texts = self._table.texts
         for name in texts:
-            answer = text_for(self._literals(state, name), texts[name])
+            answer = self._text_for(state, name)
             assert answer.value is not None, "a contradiction ends the branch before"
             options[name] = [answer.value]
         opened = {
@@ -153,6 +178,7 @@ class RequestSearch:
         is_whole = num_all <= _MAX_TRIED and opened <= FEW
         for values in islice(product(*plain.values()), _MAX_TRIED):
             candidate = dict(zip(plain, values, strict=True))
+            self._work += _CONFIRMED_WORK
             fault = _fit(candidate, options)
             if fault is None and confirm(candidate):
                 return candidate
@@ -166,10 +192,7 @@ class RequestSearch:
     def _constants(self) -> list[str]:
         """Return the constants of all text atoms, for atoms that compare two texts, and the tenants."""
         found = [
-            constant
-            for atom in self._table.atoms
-            if isinstance(atom, TextLiteral)
-            for constant in atom.atom.constants
+            constant for atom in self._table.atoms if isinstance(atom, TextLiteral) for constant in atom.atom.constants
         ]
         return [*found, *(str(tenant) for tenant in self._table.values["tenant"] if tenant is not None)][:_MAX_VALUES]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -22,68 +22,80 @@ from routing_policies.proof.requests import ProvenPolicy
 
 GRANTS_PER_TURN: Final = 1_000
 """Grants of a busier lane after which a lane that still had none counts as starved."""
+MAX_TENANTS: Final = 200
+"""Tenants above which pairs of them are not compared."""
 CREDENTIALS: Final = SECRET_HEADERS | {"x-api-key"}
 """Headers that may hold a caller's key."""
 _OTHER_KEY: Final = "Bearer another-key-of-this-tenant"
 
 
-@dataclass(frozen=True, slots=True)
-class _Reach:
-    """A route that a tenant's requests take, with one of them."""
-
-    route: Route
-    request: TestRequest
-    deployments: frozenset[str]
-    """Deployments that may answer, those of fallbacks included."""
-
-
-def starved_tenants(proven: ProvenPolicy) -> Iterator[Violation]:
+def starved_tenants(proven: ProvenPolicy) -> Iterator[Violation | OpenQuestion]:
     """Yield, for each tenant that another can starve, the first such pair with a request of each."""
     policy = proven.policy
-    if len(policy.tenants) < 2 or not _may_starve(policy.lanes or DEFAULT_LANES):
+    lanes = policy.lanes or DEFAULT_LANES
+    weights = [lane.weight for lane in lanes]
+    is_outweighed = max(weights) > (GRANTS_PER_TURN - 1) * min(weights)
+    if not is_outweighed and all(lane.max_queue != 0 for lane in lanes):
         return
-    reaches = {tenant.id: list(_reaches(proven, tenant)) for tenant in policy.tenants}
+    if len(policy.tenants) > MAX_TENANTS:
+        message = f"no tenant can starve another: not proven for more than {MAX_TENANTS} tenants"
+        yield OpenQuestion(kind="starvation", path=("tenants",), message=message)
+        return
+    attackers = {tenant.id: _Attacker(proven, tenant) for tenant in policy.tenants}
     for index, victim in enumerate(policy.tenants):
-        found = next(
-            (
-                violation
-                for other in policy.tenants
-                if other.id != victim.id
-                for violation in _starved(proven, index, victim, other, reaches)
-            ),
-            None,
-        )
-        if found is not None:
+        others = [attackers[tenant.id] for tenant in policy.tenants if tenant.id != victim.id]
+        if (found := next(_starved(proven, index, victim, others), None)) is not None:
             yield found
 
 
-def _may_starve(lanes: Sequence[Lane]) -> bool:
-    weights = [lane.weight for lane in lanes]
-    return any(lane.max_queue == 0 for lane in lanes) or max(weights) > (GRANTS_PER_TURN - 1) * min(weights)
+class _Attacker:
+    """A tenant that may hold permits, and a request of it for each deployment."""
 
+    def __init__(self, proven: ProvenPolicy, tenant: Tenant) -> None:
+        self.tenant = tenant
+        self._proven = proven
+        self._routes: dict[str, list[tuple[Route, str]]] = {}
+        """Routes with their models, by a deployment that may answer; those that exist unwritten first."""
+        written = {route.id for route in proven.policy.routes}
+        routes = sorted(proven.table.effective_routes(), key=lambda route: route.id in written)
+        for route in routes:
+            for name in _answering(proven, route):
+                self._routes.setdefault(name, []).extend((route, model) for model in route.match.models)
+        self._requests: dict[str, TestRequest | None] = {}
+        self.lanes = _lanes_of(proven.policy.lanes or DEFAULT_LANES, tenant)
 
-def _reaches(proven: ProvenPolicy, tenant: Tenant) -> Iterator[_Reach]:
-    for model in dict.fromkeys(name for route in proven.policy.routes for name in route.match.models):
-        masks = proven.masks(model, proven.tenants[tenant.id])
-        for route in proven.routes_of(model):
-            found = proven.first_match(route, model, masks)
-            if found.values is not None:
-                yield _Reach(route, proven.request_of(found.values), _answering(proven, route))
-    yield from _direct(proven, tenant)
+    @cached_property
+    def most_in_flight(self) -> float:
+        """Largest number of permits that the tenant's quotas let it hold at once."""
+        limits = self.tenant.limits
+        most = math.inf if limits.max_in_flight is None else limits.max_in_flight
+        if limits.requests_per_min is not None:
+            longest_ms = max(route.timeouts.total_ms for route in self._proven.table.effective_routes())
+            most = min(most, limits.requests_per_min * math.ceil(longest_ms / 60_000))
+        return most
 
+    def request_to(self, deployment: str) -> TestRequest | None:
+        """Return a request that is sent to a deployment where no other is ready; None without one."""
+        if deployment not in self._requests:
+            found = (self._request(route, model, deployment) for route, model in self._routes.get(deployment, ()))
+            self._requests[deployment] = next((request for request in found if request is not None), None)
+        return self._requests[deployment]
 
-def _direct(proven: ProvenPolicy, tenant: Tenant) -> Iterator[_Reach]:
-    """Yield the routes that exist unwritten, which take a deployment by its name."""
-    written = {route.id for route in proven.policy.routes}
-    for route in proven.table.effective_routes():
-        if route.id in written or proven.routes_of(route.match.models[0]):
-            continue
-        request = TestRequest(model=route.match.models[0], tenant=tenant.id)
-        if not proven.outcome(request).startswith("gets"):
-            yield _Reach(route, request, _answering(proven, route))
+    def _request(self, route: Route, model: str, deployment: str) -> TestRequest | None:
+        proven = self._proven
+        is_candidate = any(item.id == deployment for item in route.select.resolved())
+        if proven.chosen(route, {deployment}) != (deployment if is_candidate else None):
+            return None
+        if route.id in proven.atoms.matches:
+            values = proven.first_match(route, model, proven.masks(model, proven.tenants[self.tenant.id])).values
+            return None if values is None else proven.request_of(values)
+        request = TestRequest(model=model, tenant=self.tenant.id)
+        is_direct = not proven.routes_of(model) and not proven.outcome(request).startswith("gets")
+        return request if is_direct else None
 
 
 def _answering(proven: ProvenPolicy, route: Route) -> frozenset[str]:
+    """Return the deployments that may answer, those of fallbacks included."""
     routes = {other.id: other for other in proven.policy.routes}
     ids = {item.id for item in route.select.resolved()}
     for name in route.select.fallback:
@@ -91,62 +103,46 @@ def _answering(proven: ProvenPolicy, route: Route) -> frozenset[str]:
     return frozenset(ids)
 
 
-def _starved(
-    proven: ProvenPolicy, index: int, victim: Tenant, other: Tenant, reaches: Mapping[str, Sequence[_Reach]]
-) -> Iterator[Violation]:
-    theirs = reaches[other.id]
-    reachable = frozenset[str]().union(*(reach.deployments for reach in theirs))
-    for mine in reaches[victim.id]:
-        if not mine.deployments <= reachable:
-            continue
-        permits = sum(proven.deployments[name].limits.max_in_flight for name in mine.deployments)
-        if _most_in_flight(proven, other, theirs) < permits:
-            continue
-        attacks = _attacks(proven, theirs, mine.deployments)
-        lanes = proven.policy.lanes or DEFAULT_LANES
+def _starved(proven: ProvenPolicy, index: int, victim: Tenant, others: Sequence[_Attacker]) -> Iterator[Violation]:
+    lanes = proven.policy.lanes or DEFAULT_LANES
+    for other in others:
         for tokens, choices in _lane_choices(lanes, victim):
-            why = _reason(choices, _lanes_of(lanes, other))
-            if attacks is None or why is None:
+            why = _reason(choices, other.lanes)
+            found = None if why is None else _seized(proven, victim, other)
+            if found is None:
                 continue
+            route, request, attacks, permits = found
             message = (
-                f"tenant {other.id} can starve tenant {victim.id} on route {mine.route.id}: nothing keeps {other.id} "
-                f"from all {permits} permits of {', '.join(sorted(mine.deployments))}, and {why}"
+                f"tenant {other.tenant.id} can starve tenant {victim.id} on route {route.id}: nothing keeps "
+                f"{other.tenant.id} from all {permits} permits of {', '.join(sorted(_answering(proven, route)))}, and "
+                f"{why}"
             )
-            shown = msgspec.structs.replace(mine.request, prompt_tokens=tokens, lane=choices[0].id)
-            yield Violation(
-                kind="starvation", path=("tenants", index), message=message, requests=(*attacks, shown)
-            )
-            return
+            shown = msgspec.structs.replace(request, prompt_tokens=tokens, lane=choices[0].id)
+            yield Violation(kind="starvation", path=("tenants", index), message=message, requests=(*attacks, shown))
 
 
-def _most_in_flight(proven: ProvenPolicy, tenant: Tenant, reaches: Sequence[_Reach]) -> float:
-    """Return the largest number of permits that a tenant's quotas let it hold at once."""
-    limits = tenant.limits
-    most = math.inf if limits.max_in_flight is None else limits.max_in_flight
-    if limits.requests_per_min is not None and reaches:
-        longest_ms = max(reach.route.timeouts.total_ms for reach in reaches)
-        most = min(most, limits.requests_per_min * math.ceil(longest_ms / 60_000))
-    return most
-
-
-def _attacks(
-    proven: ProvenPolicy, reaches: Sequence[_Reach], deployments: frozenset[str]
-) -> tuple[TestRequest, ...] | None:
-    """Return requests that are sent to each deployment where it is the one that is free; None where one is never."""
-    requests: dict[str, TestRequest] = {}
-    for name in sorted(deployments):
-        reach = next((one for one in reaches if _goes_to(proven, one, name)), None)
-        if reach is None:
-            return None
-        requests.setdefault(reach.request.model, reach.request)
-    return tuple(requests.values())
-
-
-def _goes_to(proven: ProvenPolicy, reach: _Reach, deployment: str) -> bool:
-    is_candidate = any(item.id == deployment for item in reach.route.select.resolved())
-    if is_candidate:
-        return proven.chosen(reach.route, {deployment}) == deployment
-    return deployment in reach.deployments and proven.chosen(reach.route, ()) is None
+def _seized(
+    proven: ProvenPolicy, victim: Tenant, other: _Attacker
+) -> tuple[Route, TestRequest, tuple[TestRequest, ...], int] | None:
+    """Return a route of the victim all of whose permits the other may hold, with requests of both."""
+    seen: set[frozenset[str]] = set()
+    for route in proven.policy.routes:
+        deployments = _answering(proven, route)
+        permits = sum(proven.deployments[name].limits.max_in_flight for name in deployments)
+        if other.most_in_flight < permits or deployments in seen:
+            continue
+        attacks = [other.request_to(name) for name in sorted(deployments)]
+        found = [request for request in attacks if request is not None]
+        if len(found) < len(attacks):
+            seen.add(deployments)
+            continue
+        for model in route.match.models:
+            masks = proven.masks(model, proven.tenants[victim.id])
+            values = proven.first_match(route, model, masks).values
+            if values is not None:
+                by_model = {request.model: request for request in found}
+                return route, proven.request_of(values), tuple(by_model.values()), permits
+    return None
 
 
 def _lanes_of(lanes: Sequence[Lane], tenant: Tenant) -> list[Lane]:

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import product
 from typing import Any, Final
 
@@ -54,7 +55,10 @@ ATOMS: Final[dict[str, tuple[str, ...]]] = {
     "stream": ("request.stream",),
     "tenant": ('tenant == "alpha"', 'tenant in ["alpha", "beta"]', 'tenant.startsWith("g")'),
     "headers": ('headers["x-plan"] == "pro"', 'headers["x-plan"] in ["pro", "free"]', 'headers["x-plan"] != ""'),
-    "both": ("request.has_tools == request.stream", 'tenant == headers["x-plan"]', "request.turns * 100 < request.prompt_bytes"),
+    "both": (
+        "request.has_tools == request.stream", 'tenant == headers["x-plan"]',
+        "request.turns * 100 < request.prompt_bytes",
+    ),
 }  # fmt: skip
 
 
@@ -65,6 +69,11 @@ class Maker:
     rng: random.Random
     variables: list[str] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, seed: int, mutation: Mutation, variables: tuple[str, ...]) -> Maker:
+        """Return the maker of one mutant."""
+        return cls(random.Random(f"{seed} {mutation.__name__}"), [*variables])
+
     def document(self) -> Json:
         """Return a document that may still have violations."""
         rng = self.rng
@@ -73,7 +82,13 @@ class Maker:
             self.variables.append("both")
         aliases = list(ALIASES[: rng.randint(1, 3)])
         deployments = [
-            {"id": f"d{n}", "url": f"http://d{n}", "model": f"model-{n}", "context_tokens": 4096, "limits": {"max_in_flight": 4}}
+            {
+                "id": f"d{n}",
+                "url": f"http://d{n}",
+                "model": f"model-{n}",
+                "context_tokens": 4096,
+                "limits": {"max_in_flight": 4},
+            }
             for n in range(3)
         ]
         routes = [route for alias in aliases for route in self._routes(alias)]
@@ -82,7 +97,12 @@ class Maker:
             "deployments": deployments,
             "lanes": [{"id": "fast", "weight": 8}, {"id": "slow", "weight": 1, "max_queue": 10}],
             "tenants": [
-                {"id": name, "models": sorted({*aliases, "model-0"}), "lanes": ["fast", "slow"], "keys": [{"id": "k", "sha256": f"{n}" * 64}]}
+                {
+                    "id": name,
+                    "models": sorted({*aliases, "model-0"}),
+                    "lanes": ["fast", "slow"],
+                    "keys": [{"id": "k", "sha256": f"{n}" * 64}],
+                }
                 for n, name in enumerate(TENANTS, 1)
             ],
             "routes": routes,
@@ -211,7 +231,9 @@ def _unserved(policy: Policy, table: RouteTable, request: TestRequest, operation
         for item in route.select.resolved()
         for name in serving[item.id]
     }
-    if operation not in able or (operation != "chat" and (request.has_tools or (operation == "embeddings" and request.stream))):
+    if operation not in able or (
+        operation != "chat" and (request.has_tools or (operation == "embeddings" and request.stream))
+    ):
         return set()
     same = msgspec.structs.replace(request, operation=operation)
     try:
@@ -317,7 +339,18 @@ def shift_constant(document: Json, maker: Maker) -> bool:
     """Change a number in a condition by one, or a sign beside it."""
     for route in _shuffled(_conditioned(document), maker.rng):
         when = route["match"]["when"]
-        for old, new in _shuffled([("<= 2", "<= 1"), ("> 3", "> 2"), ("== 4", "== 5"), ("<=", "<"), ("< 100", "< 101"), (">=", ">"), ("[1, 5]", "[1]")], maker.rng):
+        for old, new in _shuffled(
+            [
+                ("<= 2", "<= 1"),
+                ("> 3", "> 2"),
+                ("== 4", "== 5"),
+                ("<=", "<"),
+                ("< 100", "< 101"),
+                (">=", ">"),
+                ("[1, 5]", "[1]"),
+            ],
+            maker.rng,
+        ):
             if old in when:
                 route["match"]["when"] = when.replace(old, new, 1)
                 return True
@@ -331,7 +364,14 @@ def _shuffled(items: list[Any], rng: random.Random) -> list[Any]:
 def contradict(document: Json, maker: Maker) -> bool:
     """Add what contradicts itself, or the rest of a condition, to a condition."""
     routes = _conditioned(document)
-    more = maker.rng.choice(("request.turns > 5 && request.turns < 3", 'request.text == "ping" && request.text.contains("sql")', "request.has_tools && !request.has_tools", maker.condition()))
+    more = maker.rng.choice(
+        (
+            "request.turns > 5 && request.turns < 3",
+            'request.text == "ping" && request.text.contains("sql")',
+            "request.has_tools && !request.has_tools",
+            maker.condition(),
+        )
+    )
     route = _some(routes, maker.rng)
     route["match"]["when"] = f"({route['match']['when']}) && {more}"[:1000]
     return True
@@ -445,7 +485,9 @@ def read_key(document: Json, maker: Maker) -> bool:
 
 def narrow_operations(document: Json, maker: Maker) -> bool:
     """Let a deployment serve other operations."""
-    document["deployments"][maker.rng.randrange(3)]["operations"] = maker.rng.choice((["embeddings"], ["chat"], ["chat", "embeddings"]))
+    document["deployments"][maker.rng.randrange(3)]["operations"] = maker.rng.choice(
+        (["embeddings"], ["chat"], ["chat", "embeddings"])
+    )
     return True
 
 
@@ -463,8 +505,9 @@ def loaded(document: Json) -> Policy | None:
         return None
 
 
-def base(seed: int) -> tuple[Json, Maker]:
-    """Return a document in which neither the prover nor the brute force finds a violation."""
+@cache
+def base(seed: int) -> tuple[Json, tuple[str, ...]]:
+    """Return a document and the variables of its conditions, in which neither the prover nor the brute force finds a violation."""
     maker = Maker(random.Random(seed))
     while True:
         document = maker.document()
@@ -473,7 +516,7 @@ def base(seed: int) -> tuple[Json, Maker]:
         if not brute_force(policy):
             found = subjects(prove(policy), policy)
             assert not found, (found, json.dumps(document))
-            return document, maker
+            return document, tuple(maker.variables)
 
 
 def mutant(document: Json, maker: Maker, mutation: Mutation) -> Json | None:
@@ -512,9 +555,9 @@ def main() -> int:
     counts: Counter[str] = Counter()
     began = time.perf_counter()
     for seed in range(options.first, options.first + options.seeds):
-        document, maker = base(seed)
+        document, variables = base(seed)
         for mutation in MUTATIONS:
-            changed = mutant(document, maker, mutation)
+            changed = mutant(document, Maker.of(seed, mutation, variables), mutation)
             policy = None if changed is None else loaded(changed)
             if policy is None:
                 counts["refused or unchanged"] += 1
@@ -522,13 +565,17 @@ def main() -> int:
             verdict = judge(policy)
             if not verdict.is_right:
                 print(f"seed {seed} {mutation.__name__}: found {verdict.found}, expected {verdict.expected}")
-                print(json.dumps(changed))
+                print(json.dumps(changed), flush=True)
                 counts["wrong"] += 1
             elif verdict.expected - verdict.found:
                 counts["open"] += 1
             else:
                 counts["found" if verdict.found else "equivalent"] += 1
-    print(json.dumps({"seeds": options.seeds, "kinds": len(MUTATIONS), "took_s": round(time.perf_counter() - began), **counts}))
+    print(
+        json.dumps(
+            {"seeds": options.seeds, "kinds": len(MUTATIONS), "took_s": round(time.perf_counter() - began), **counts}
+        )
+    )
     return 1 if counts["wrong"] else 0
 
 
