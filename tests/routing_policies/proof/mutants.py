@@ -507,7 +507,7 @@ def loaded(document: Json) -> Policy | None:
 
 @cache
 def base(seed: int) -> tuple[Json, tuple[str, ...]]:
-    """Return a document and the variables of its conditions, in which neither the prover nor the brute force finds a violation."""
+    """Return a document without a violation, by the prover and by brute force, and the variables of its conditions."""
     maker = Maker(random.Random(seed))
     while True:
         document = maker.document()
