@@ -105,7 +105,7 @@ def _unreached(proven: ProvenPolicy, index: int, route: Route, found: SearchResu
 
 
 def _matching(proven: ProvenPolicy, route: Route, model: str) -> Mapping[str, Value] | None:
-    """Return a request that a route's own match takes, whoever is asked before."""
+    """Return a request that a route's own match takes, whatever route takes it before."""
     return proven.find([proven.match_of(route)], proven.masks(model), lambda values: True).values
 
 

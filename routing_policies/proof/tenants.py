@@ -199,7 +199,7 @@ def wide_keys(proven: ProvenPolicy) -> Iterator[Violation | OpenQuestion]:
                     message = f'route {route.id} does not depend on "{name}": not proven, the search hit its bound'
                     yield OpenQuestion(kind="wide_key", path=path, message=message)
                 continue
-            pair = _told_apart(proven, route, name, found.values)
+            pair = _differing_pair(proven, route, name, found.values)
             if pair is None:
                 message = f'route {route.id} does not depend on "{name}": not proven, no pair of requests shows it'
                 yield OpenQuestion(kind="wide_key", path=path, message=message)
@@ -211,7 +211,7 @@ def wide_keys(proven: ProvenPolicy) -> Iterator[Violation | OpenQuestion]:
             yield Violation(kind="wide_key", path=path, message=message, requests=pair)
 
 
-def _told_apart(
+def _differing_pair(
     proven: ProvenPolicy, route: Route, header: str, values: Mapping[str, Value]
 ) -> tuple[TestRequest, TestRequest] | None:
     """Return two requests that differ in one credential only and take different routes."""

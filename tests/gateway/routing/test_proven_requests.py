@@ -71,8 +71,8 @@ def test_a_request_in_a_gap_is_in_the_gap_as_the_gateway_reads_it(first: str) ->
 def test_a_prompt_that_no_candidate_holds_is_refused_by_the_gateway() -> None:
     least = 16 * MOST_BYTES_PER_TOKEN + 1
     policy = load_policy(
-        HEAD
-        + f"routes:\n  - {{id: a, match: {{when: 'request.prompt_bytes >= {least}'}}, select: {{candidates: [small]}}}}\n",
+        HEAD + f"routes:\n  - {{id: a, match: {{when: 'request.prompt_bytes >= {least}'}}, "
+        "select: {candidates: [small]}}\n",
         source="p",
     )
     (found,) = prove(policy).violations

@@ -1,4 +1,4 @@
-"""Seeded policies without violations, their mutants, and a brute force over requests that judges both.
+"""Seeded policies without violations, their mutants, and a brute force over requests that checks both.
 
 `python -m tests.routing_policies.proof.mutants --seeds 300` runs the whole count.
 """
@@ -526,8 +526,8 @@ def mutant(document: Json, maker: Maker, mutation: Mutation) -> Json | None:
 
 
 @dataclass(slots=True)
-class Judgement:
-    """One mutant: what both say about it."""
+class MutantResult:
+    """One mutant: what both find."""
 
     found: set[Subject]
     expected: set[Subject]
@@ -540,14 +540,14 @@ class Judgement:
         return all(kind in self.open_kinds for kind, _ in differing) and self.found <= self.expected
 
 
-def judge(policy: Policy) -> Judgement:
+def evaluate(policy: Policy) -> MutantResult:
     """Run the prover and the brute force."""
     proof = prove(policy)
-    return Judgement(subjects(proof, policy), brute_force(policy), {one.kind for one in proof.open_questions})
+    return MutantResult(subjects(proof, policy), brute_force(policy), {one.kind for one in proof.open_questions})
 
 
 def main() -> int:
-    """Judge mutants of many seeds; 1 when any is wrong."""
+    """Evaluate mutants of many seeds; 1 when any is wrong."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--seeds", type=int, default=300)
     parser.add_argument("--first", type=int, default=0)
@@ -562,7 +562,7 @@ def main() -> int:
             if policy is None:
                 counts["refused or unchanged"] += 1
                 continue
-            verdict = judge(policy)
+            verdict = evaluate(policy)
             if not verdict.is_right:
                 print(f"seed {seed} {mutation.__name__}: found {verdict.found}, expected {verdict.expected}")
                 print(json.dumps(changed), flush=True)

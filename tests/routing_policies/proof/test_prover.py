@@ -1,4 +1,4 @@
-"""Proofs of policies: each violation has a request that shows it, and mutants are judged as by trying all requests."""
+"""Proofs of policies: each violation has a request that shows it, and mutants are evaluated as by trying all requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from routing_policies.policy.document import Policy
 from routing_policies.proof.findings import PROPERTIES, Proof, Violation, shown_request
 from routing_policies.proof.prover import proof_as_json, prove, stated_failures
 from tests.routing_policies.documents import problems_of
-from tests.routing_policies.proof.mutants import MUTATIONS, Maker, Mutation, base, judge, loaded, mutant
+from tests.routing_policies.proof.mutants import MUTATIONS, Maker, Mutation, base, evaluate, loaded, mutant
 
 HEAD = """\
 schema_version: 1
@@ -233,7 +233,7 @@ def test_only_prompts_of_the_length_that_starves_are_shown() -> None:
     assert (found.requests[-1].prompt_tokens, found.requests[-1].lane) == (51, "long")
 
 
-def test_a_condition_on_a_key_tells_two_keys_of_one_tenant_apart() -> None:
+def test_a_condition_on_a_key_separates_two_keys_of_one_tenant() -> None:
     rest = """\
 tenants: [{id: shop}]
 routes:
@@ -261,7 +261,7 @@ total: [auto]
     assert "not proven" in question.message
 
 
-def test_a_search_that_hits_its_bound_says_so() -> None:
+def test_a_search_that_hits_its_bound_is_an_open_question() -> None:
     routes = "".join(
         f"  - {{id: r{n}, match: {{when: 'request.text.contains(\"k{n}.\") && request.turns > {n}'}}, "
         "select: {candidates: [small]}}\n"
@@ -285,16 +285,16 @@ def test_json_has_the_place_and_the_requests() -> None:
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
 def test_every_mutant_is_found_or_equivalent_by_trying_all_requests(mutation: Mutation) -> None:
-    num_judged = 0
+    num_evaluated = 0
     for seed in range(4):
         document, variables = base(seed)
         changed = mutant(document, Maker.of(seed, mutation, variables), mutation)
         policy = None if changed is None else loaded(changed)
         if policy is not None:
-            verdict = judge(policy)
+            verdict = evaluate(policy)
             assert verdict.is_right, (seed, verdict, changed)
-            num_judged += 1
-    assert num_judged > 0
+            num_evaluated += 1
+    assert num_evaluated > 0
 
 
 def hundred_routes() -> Policy:

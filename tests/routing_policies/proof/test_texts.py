@@ -58,7 +58,7 @@ def test_literals_without_lengths_are_solved_exactly() -> None:
         ([(size(0, 3), True), (atom("prefix", "aab"), True), (atom("part", "abb"), True)], None, False),
     ],
 )
-def test_lengths_are_kept_or_the_answer_is_not_called_exact(
+def test_lengths_are_respected_or_the_answer_is_not_exact(
     literals: list[tuple[TextAtom, bool]], value: str | None, is_exact: bool
 ) -> None:
     answer = text_for(literals, FREE)
