@@ -223,7 +223,7 @@ def test_a_proof_prints_each_violation_with_its_line_and_a_request(
     assert "routes[1]: warning: route two is never reached" in capsys.readouterr().out
 
 
-def test_a_check_refuses_a_document_that_is_not_as_total_as_it_says(
+def test_a_check_refuses_a_document_whose_total_does_not_hold(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "p.yaml"

@@ -1,4 +1,4 @@
-"""Proofs of policies: each violation has a request that shows it, and mutants are evaluated as by trying all requests."""
+"""Proofs of policies: violations have requests that show them, and mutants are evaluated by trying all requests too."""
 
 from __future__ import annotations
 
