@@ -168,6 +168,7 @@ def brute_force(policy: Policy) -> set[Subject]:
     served: set[Subject] = set()
     fitting: set[str] = set()
     found: set[Subject] = set()
+    routes_of: dict[str, set[str]] = {}
     keys: dict[str, set[str]] = {}
     for request in grid(policy):
         try:
@@ -181,6 +182,7 @@ def brute_force(policy: Policy) -> set[Subject]:
                 found.add(("not_total", request.model))
             continue
         reached.add(route.id)
+        routes_of.setdefault(str(request.tenant), set()).add(route.id)
         served |= {("", request.model), (str(request.tenant), request.model)}
         if (request.prompt_bytes or 0) <= MAX_BYTES_OF_4K:
             fitting.add(route.id)
@@ -205,7 +207,7 @@ def brute_force(policy: Policy) -> set[Subject]:
         if name not in implied and (tenant.id, name) not in served
     }
     found |= {("context", name) for name in reached - fitting if written[name].match.when and _is_bounded(policy, name)}
-    found |= _stated(policy, reached)
+    found |= _stated(policy, reached, routes_of)
     found |= {("wide_key", "")} if any(len(routes) > 1 for routes in keys.values()) else set()
     return found
 
@@ -243,7 +245,7 @@ def _unserved(policy: Policy, table: RouteTable, request: TestRequest, operation
     return set()
 
 
-def _stated(policy: Policy, reached: set[str]) -> set[Subject]:
+def _stated(policy: Policy, reached: set[str], routes_of: dict[str, set[str]]) -> set[Subject]:
     """Violations that are in what the document states, counted without the prover's code."""
     found: set[Subject] = set()
     routes = {route.id: route for route in policy.routes}
@@ -265,8 +267,21 @@ def _stated(policy: Policy, reached: set[str]) -> set[Subject]:
             free = other.limits.max_in_flight is None and other.limits.requests_per_min is None
             heaviest = max(lanes[name].weight for name in other.lanes or lanes)
             starved = all(lane.max_queue == 0 or heaviest > 999 * lane.weight for lane in own)
-            if victim.id != other.id and free and starved:
+            names = other.models
+            direct = {one.id for one in policy.deployments if names is None or {one.id, one.model} & {*names}}
+            held = direct.union(*(_answering(policy, name) for name in routes_of.get(other.id, ())))
+            is_held = any(_answering(policy, name) <= held for name in routes_of.get(victim.id, ()))
+            if victim.id != other.id and free and starved and is_held:
                 found.add(("starvation", victim.id))
+    return found
+
+
+def _answering(policy: Policy, name: str) -> set[str]:
+    """Deployments that may answer a route's requests."""
+    routes = {route.id: route for route in policy.routes}
+    found = {item.id for item in routes[name].select.resolved()}
+    for other in routes[name].select.fallback:
+        found |= {item.id for item in routes[other].select.resolved()}
     return found
 
 
