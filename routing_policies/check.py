@@ -71,9 +71,9 @@ def _failures(
     policy: Policy, table: RouteTable, test: PolicyTest, path: Path, predictors: Predictors
 ) -> Iterator[PathProblem]:
     expect = test.expect
-    request = _request_view(test.request)
+    request = request_view(test.request)
     try:
-        route = _served(policy, table.match(request), test.request)
+        route = served_route(policy, table.match(request), test.request)
     except NoRoute as error:
         if expect.error != error.code:
             wanted = f"error {expect.error}" if expect.error else "a route"
@@ -94,11 +94,12 @@ def _failures(
     yield from _choice_failures(test, route, decision, path)
 
 
-def _request_view(request: TestRequest) -> RequestView:
+def request_view(request: TestRequest) -> RequestView:
+    """Return the properties of a test's request that matching uses."""
     return RequestView(model=request.model, tenant=request.tenant, headers=request.headers, facts=_TestFacts(request))
 
 
-def _served(policy: Policy, route: Route, request: TestRequest) -> Route:
+def served_route(policy: Policy, route: Route, request: TestRequest) -> Route:
     """Return the route as it applies to the request's operation; raises NoRoute where no candidate serves it."""
     rules = {rule.id: rule for rule in policy.deployments}
     operation = request.operation
@@ -116,7 +117,7 @@ class _TestFacts:
 
     def fact(self, name: str) -> str | int | bool:
         """Return the value of `request.NAME`; see `Facts.fact`."""
-        if name == "prompt_bytes":
+        if name == "prompt_bytes" and self._request.prompt_bytes is None:
             return len(self._request.text.encode())
         value: str | int | bool = getattr(self._request, name)
         return value[:MAX_TEXT_CHARS] if isinstance(value, str) else value

@@ -14,7 +14,7 @@ import msgspec
 from gateway.access.key_requirement import KeyRequirement
 from gateway.errors import InvalidApiKey, InvalidRequest
 from gateway.http.address import is_loopback_host
-from routing_policies.policy.document import Policy
+from routing_policies.policy.document import KEYLESS_TENANT, Policy
 
 PREFIX: Final = "key/"
 KeyState = Literal["active", "expiring", "expired", "revoked"]
@@ -128,7 +128,7 @@ def key_name(tenant: str, id: str) -> str:
     return f"{PREFIX}{tenant}/{id}"
 
 
-DEV_TENANT: Final = "dev"
+DEV_TENANT: Final = KEYLESS_TENANT
 MAX_KEY_BYTES: Final = 512
 
 _SCHEME: Final = b"bearer "
@@ -227,6 +227,10 @@ class KeyRing:
     def caller_of(self, tenant: str) -> Caller | None:
         """Return the caller of a tenant of this revision, or None when there is no such tenant."""
         return self._dev if self._dev is not None and tenant == DEV_TENANT else self._tenants.get(tenant)
+
+    def caller_with(self, digest: bytes) -> Caller | None:
+        """Return the caller whose key has this sha256; None when no usable key has it."""
+        return (self._callers.get(digest) or self._find_stored(digest))[1]
 
     def _find_stored(self, digest: bytes) -> tuple[bytes, Caller | None]:
         """Return the digest and the caller of a usable key; a key whose tenant this revision lacks is unknown."""

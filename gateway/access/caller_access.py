@@ -7,7 +7,9 @@ from collections.abc import Callable
 import msgspec
 
 from gateway.access.api_keys import StoredKey, StoredKeys
+from gateway.access.key_width import with_callers
 from routing_policies.policy.document import Policy
+from routing_policies.proof.findings import Proof
 
 
 class CallerAccessState(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +56,10 @@ class CallerAccess:
         if not self.is_required(policy) or self.num_usable(policy):
             return False
         return not self.is_required() or self.num_usable() > 0
+
+    def with_callers(self, proof: Proof, policy: Policy) -> Proof:
+        """Return the proof of a policy with the violations of its callers, those with keys of the store included."""
+        return with_callers(proof, policy, self._keys)
 
     def _why(self, policy: Policy) -> str | None:
         if policy.has_keys:

@@ -173,10 +173,16 @@ def _add_policy(commands_of: argparse._SubParsersAction[CommandParser]) -> None:
     check.add_argument("--format", choices=["text", "json"], default="text", help="default %(default)s")
     check.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
     check.set_defaults(command=policy_file_commands.policy_check)
+    prove = actions.add_parser(
+        "prove",
+        help="prove a policy for all requests, or print requests that show the contrary; 1 when it is not proven",
+    )
+    prove.add_argument("--json", action="store_true", help="machine-readable")
+    prove.set_defaults(command=policy_file_commands.policy_prove)
     show = actions.add_parser("show", help="print a policy with every default filled in")
     show.add_argument("--json", action="store_true", help="machine-readable")
     show.set_defaults(command=policy_file_commands.policy_show)
-    for action in (check, show):
+    for action in (check, prove, show):
         action.add_argument("file", nargs="?", type=Path, help="default: the configured policy, else the bundled one")
         _add_config(action)
     schema = actions.add_parser("schema", help="print the JSON Schema of policies, for editors")

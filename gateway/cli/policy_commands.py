@@ -17,6 +17,7 @@ from gateway.cli.commands import CommandError, UsageError
 from gateway.cli.parsing.arguments import count, duration_s
 from gateway.cli.parsing.command_parser import command_group
 from gateway.cli.plans.evaluation import evaluation_lines
+from gateway.cli.policy_file_commands import print_proof
 from gateway.cli.supervisor.console import plain
 
 Json = dict[str, Any]
@@ -174,6 +175,8 @@ def plan_policy(options: argparse.Namespace) -> int:
         _print_changes(plan["changes"])
         _print_blast(plan["blast_radius"])
         _print_replay(plan)
+        if plan["proof"] is not None:
+            print_proof(plan["proof"], str(options.file), mark="warning: ")
     return 0 if plan["ok"] else 1
 
 

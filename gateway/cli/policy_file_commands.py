@@ -1,13 +1,16 @@
-"""`penstock policy check`, `show`, `schema` and `train`: what reads files and needs no gateway."""
+"""`penstock policy check`, `prove`, `show`, `schema` and `train`: what reads files and needs no gateway."""
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from gateway.cli.actions import print_json
 from gateway.cli.commands import CommandError, UsageError, settings
+from gateway.cli.supervisor.console import plain
 
 _NO_CHECKPOINTS: Final = (
     "warning: too few outcomes have log probabilities (100 are enough; those of a gateway have none). So a cascade "
@@ -20,23 +23,27 @@ def policy_check(options: argparse.Namespace) -> int:
     """Check a policy and run its tests; 1 when there is anything to report."""
     import msgspec
 
+    from gateway.access.key_width import with_callers
     from gateway.config.checks import ConfigError
     from gateway.routing.quality_files import load_predictors
     from routing_policies.advice import advice_on
     from routing_policies.check import run_tests
     from routing_policies.loading import load_document
     from routing_policies.policy.problems import PolicyError, Problem
+    from routing_policies.proof.prover import proof_as_json, prove, stated_failures
 
     problems: Sequence[Problem] = ()
     warnings: Sequence[Problem] = ()
+    proof: dict[str, Any] | None = None
     num_tests = 0
     try:
         path, text, variables = _policy_text(options)
         policy, document = load_document(text, source=str(path), variables=variables)
         predictors = load_predictors(settings(options).policy.quality_dir)
         result = run_tests(policy, document, predictors)
-        problems, num_tests = result.failures, result.num_tests
+        problems, num_tests = (*result.failures, *stated_failures(policy, document)), result.num_tests
         warnings = advice_on(policy, document, predictors)
+        proof = None if problems else proof_as_json(with_callers(prove(policy), policy), document)
     except PolicyError as error:
         path, problems = Path(error.source), error.problems
     except ConfigError as error:
@@ -48,14 +55,49 @@ def policy_check(options: argparse.Namespace) -> int:
             "num_tests": num_tests,
             "problems": problems,
             "warnings": warnings,
+            "proof": proof,
         }
         print(msgspec.json.encode(report).decode())
         return 1 if problems else 0
     for found in (*problems, *warnings):
         print(found.render(str(path)))
+    if proof is not None:
+        print_proof(proof, str(path), mark="warning: ")
     if not problems:
         print(f"{path}: good, {num_tests} test{'' if num_tests == 1 else 's'} passed")
     return 1 if problems else 0
+
+
+def policy_prove(options: argparse.Namespace) -> int:
+    """Prove a policy for all requests; 1 when anything is violated or open."""
+    from gateway.access.key_width import with_callers
+    from routing_policies.loading import load_document
+    from routing_policies.policy.problems import PolicyError
+    from routing_policies.proof.findings import PROPERTIES
+    from routing_policies.proof.prover import proof_as_json, prove
+
+    try:
+        path, text, variables = _policy_text(options)
+        policy, document = load_document(text, source=str(path), variables=variables)
+    except PolicyError as error:
+        raise CommandError(str(error)) from error
+    proof = proof_as_json(with_callers(prove(policy), policy), document)
+    is_proven = not proof["violations"] and not proof["open_questions"]
+    if options.json:
+        print_json({"file": str(path), "ok": is_proven, **proof})
+        return 0 if is_proven else 1
+    print_proof(proof, str(path))
+    for kind in proof["proven"]:
+        print(f"proven: {PROPERTIES[kind]}")
+    return 0 if is_proven else 1
+
+
+def print_proof(proof: dict[str, Any], source: str, *, mark: str = "") -> None:
+    """Print what is violated or open, with its position and the requests that show it."""
+    for found in (*proof["violations"], *proof["open_questions"]):
+        print(plain(f"{source}:{found['line']}:{found['column']}: {found['path']}: {mark}{found['message']}"))
+        for request in found["requests"]:
+            print(plain(f"  request: {json.dumps(request, ensure_ascii=False)}"))
 
 
 def policy_show(options: argparse.Namespace) -> int:
@@ -88,8 +130,6 @@ def policy_show(options: argparse.Namespace) -> int:
 
 def policy_schema(options: argparse.Namespace) -> int:
     """Print the JSON Schema of policies."""
-    import json
-
     from routing_policies.policy.schema import schema_of_policies
 
     print(json.dumps(schema_of_policies(), indent=2))
@@ -98,8 +138,6 @@ def policy_schema(options: argparse.Namespace) -> int:
 
 def policy_train(options: argparse.Namespace) -> int:
     """Learn one pair's coefficients and write them; the last line printed is JSON."""
-    import json
-
     import msgspec
 
     from gateway.cli.label_training import train_from_gateway

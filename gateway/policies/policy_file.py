@@ -22,6 +22,7 @@ from routing_policies.check import run_tests
 from routing_policies.loading import MAX_DOCUMENT_BYTES, load_document
 from routing_policies.policy.document import Policy
 from routing_policies.policy.problems import PolicyError
+from routing_policies.proof.prover import stated_failures
 
 REVISION_CHARS = 12
 SETTLE_S = 2.0
@@ -249,7 +250,7 @@ def _parse(
     try:
         text = content.decode("utf-8-sig")
         policy, document = load_document(text, source=str(path), variables=checks.variables)
-        failures = run_tests(policy, document, checks.predictors).failures
+        failures = (*run_tests(policy, document, checks.predictors).failures, *stated_failures(policy, document))
         if failures:
             raise PolicyError(str(path), failures)
     except UnicodeDecodeError as error:

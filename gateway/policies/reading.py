@@ -11,7 +11,9 @@ from gateway.policies.revision import Revision
 from routing_policies.check import run_tests
 from routing_policies.loading import load_document
 from routing_policies.policy.document import Policy
+from routing_policies.policy.nodes import Document
 from routing_policies.policy.problems import PolicyError, Problem
+from routing_policies.proof.prover import stated_failures
 from routing_policies.quality.predictor import Predictors
 
 if TYPE_CHECKING:
@@ -59,6 +61,8 @@ class PolicyReading:
     policy: Policy | None
     problems: tuple[Problem, ...]
     num_tests: int
+    document: Document | None = None
+    """Tree that the policy was loaded from; None when it could not be loaded."""
 
 
 class DocumentReader:
@@ -85,9 +89,9 @@ class DocumentReader:
         except PolicyError as error:
             return PolicyReading(None, error.problems, 0)
         result = run_tests(policy, document, self._checks.predictors)
-        problems = list(result.failures)
+        problems = [*result.failures, *stated_failures(policy, document)]
         try:
             self._checks.accept(policy)
         except ValueError as error:
             problems.append(Problem(line=1, column=1, path="", message=str(error)))
-        return PolicyReading(policy, tuple(problems), result.num_tests)
+        return PolicyReading(policy, tuple(problems), result.num_tests, document)

@@ -94,6 +94,7 @@ Milliseconds = Annotated[int, Meta(ge=1, le=3_600_000)]
 Seconds = Annotated[int, Meta(ge=1, le=31_536_000)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Concurrency = Annotated[int, Meta(ge=1, le=100_000)]
+Turns = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 QueueLength = Annotated[int, Meta(ge=0, le=1_000_000)]
 Ratio = Annotated[float, Meta(ge=0.0, le=1.0)]
 HedgeRatio = Annotated[float, Meta(gt=0.0, le=0.1)]
@@ -139,6 +140,9 @@ UnknownFields = Literal["pass", "reject"]
 NoRouteCode = Literal["model_not_found", "model_not_allowed", "unsupported_operation"]
 OperationName = Literal["chat", "completions", "embeddings"]
 Modality = Literal["text", "image", "audio", "video", "file"]
+
+KEYLESS_TENANT = "dev"
+"""Tenant of requests without a key, where none is required."""
 
 MemberScheme = Literal["http", "https"]
 MEMBER_SOURCES: tuple[str, ...] = ("dns", "srv", "kubernetes", "list", "ray")
@@ -693,7 +697,9 @@ class TestRequest(_Strict, frozen=True, kw_only=True):
     operation: OperationName = "chat"
     tenant: Id | None = None
     text: str = ""
-    turns: Count = 1
+    turns: Turns = 1
+    prompt_bytes: Count | None = None
+    """Size of the prompt; None means that of `text`."""
     has_tools: bool = False
     has_images: bool = False
     stream: bool = False
@@ -760,6 +766,11 @@ class Policy(_Strict, frozen=True, kw_only=True):
     lanes: tuple[Lane, ...] = DEFAULT_LANES
     tenants: tuple[Tenant, ...] = ()
     routes: tuple[Route, ...] = ()
+    total: tuple[ModelName, ...] = ()
+    """Model names that must be total: every request for them takes a written route that serves it.
+
+    That holds for all tenants that may name them. A document for which it does not hold is refused, with a request.
+    """
     tests: tuple[PolicyTest, ...] = ()
     session_places: tuple[SessionPlace, ...] = DEFAULT_SESSION_PLACES
     """Places where a request names its session, the first with a value counts.

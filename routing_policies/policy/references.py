@@ -75,6 +75,9 @@ def reference_problems(policy: Policy) -> Iterator[PathProblem]:
     names = _Names(policy)
     for index, route in enumerate(policy.routes):
         yield from _route_problems(names, route, ("routes", index))
+    aliases = dict.fromkeys(name for route in policy.routes for name in route.match.models)
+    yield from _unknown(policy.total, aliases, ("total",), "model in a route")
+    yield from _repeated(policy.total, ("total",))
     yield from _repeated(policy.session_places, ("session_places",))
     for index, place in enumerate(policy.session_places):
         if place.removeprefix("header:") in SECRET_HEADERS:

@@ -190,6 +190,23 @@ def test_a_draft_is_planned(hand: Hand) -> None:
     assert hand.num_clicks <= MAX_CLICKS
 
 
+def test_a_draft_shows_what_does_not_hold_for_all_requests(hand: Hand) -> None:
+    hand.go("Policy")
+    verdict, yaml = hand.page.locator("#verdict"), hand.page.locator("#yaml")
+    expect(verdict).to_contain_text("In force")
+    text = yaml.input_value()
+    yaml.fill(f"{text}\n# a comment\n")
+    expect(verdict).to_contain_text("Proven for all requests", timeout=PATIENCE_MS)
+    first = text.index("  - id:", text.index("\nroutes:"))
+    match = "match: {when: 'request.turns > 9 && request.turns < 9'}"
+    deployment = re.findall(r"- (?:id: |\{id: )([a-z0-9-]+)", text[text.index("\ndeployments:") :])[0]
+    yaml.fill(f"{text[:first]}  - {{id: never, {match}, select: {{candidates: [{deployment}]}}}}\n{text[first:]}")
+    expect(verdict).to_contain_text("Not proven for all requests: 1 violation found", timeout=PATIENCE_MS)
+    verdict.locator("summary").click()
+    expect(verdict).to_contain_text("route never is never reached")
+    expect(verdict).to_contain_text('Request: {"model":"auto"')
+
+
 def test_a_canary_is_started_shows_its_verdict_and_changes_and_is_promoted(hand: Hand) -> None:
     draft(hand)
     hand.press("Start canary")

@@ -62,7 +62,7 @@ class PlanHandlers:
 
     @serves(f"{PATH}/plan", "POST", role=Role.VIEWER, max_bytes=MAX_DOCUMENT_SUBMISSION_BYTES)
     async def plan(self, request: AdminRequest) -> Response:
-        """Plan a document: its changes, their blast radius and a replay."""
+        """Plan a document: its changes, their blast radius, a replay, and what holds for all requests."""
         form = request.fill(_Plan)
         found = await asyncio.to_thread(self._source.reader.examine, form.document)
         body: dict[str, Any] = {
@@ -72,6 +72,7 @@ class PlanHandlers:
             "blast_radius": None,
             "replay": None,
             "replay_why_not": "the policy is no good",
+            "proof": await self._policies.proof(found),
         }
         if found.policy is not None and not found.problems:
             body |= await self._preview_of(form.document, found.policy, replay=form.replay)

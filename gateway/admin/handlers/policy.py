@@ -27,6 +27,7 @@ from gateway.policies.errors import (
     RevisionConflict,
 )
 from gateway.policies.last_day import LastDay
+from gateway.policies.reading import PolicyReading
 from gateway.policies.revision import Revision, RevisionKind
 from gateway.policies.source import PolicySource
 from gateway.policies.stored import ANY
@@ -34,7 +35,9 @@ from routing_policies.blast import blast_radius
 from routing_policies.loading import MAX_DOCUMENT_BYTES
 from routing_policies.policy.diff import PolicyChange, diff
 from routing_policies.policy.document import Policy
+from routing_policies.policy.nodes import Document
 from routing_policies.policy.problems import PolicyError
+from routing_policies.proof.prover import proof_as_json, prove
 
 PATH: Final = "/admin/api/policy"
 _MAX_LISTED: Final = 500
@@ -110,6 +113,7 @@ class PolicyHandlers:
                 "num_tests": found.num_tests,
                 "problems": found.problems,
                 "policy": found.policy and msgspec.to_builtins(found.policy),
+                "proof": await self.proof(found),
             }
         )
 
@@ -238,6 +242,12 @@ class PolicyHandlers:
                 code="nobody_could_call",
             )
 
+    async def proof(self, found: PolicyReading) -> dict[str, Any] | None:
+        """Return what holds for all requests of a good document; None for one with problems."""
+        if found.policy is None or found.document is None or found.problems:
+            return None
+        return await asyncio.to_thread(_proof, self._access, found.policy, found.document)
+
     async def changes(self, old: str, new: str) -> tuple[PolicyChange, ...]:
         """Return the semantic changes. Raises BadPolicy."""
         return await asyncio.to_thread(_changes, self._source, old, new)
@@ -308,6 +318,10 @@ def wanted_match(request: AdminRequest) -> str:
 
 def _label(revision: Revision) -> str:
     return f"revision {revision.number}" if revision.number else "the file"
+
+
+def _proof(access: CallerAccess, policy: Policy, document: Document) -> dict[str, Any]:
+    return proof_as_json(access.with_callers(prove(policy), policy), document)
 
 
 def _read(source: PolicySource, document: str) -> Policy:

@@ -32,6 +32,16 @@ function jump(line, column) {
   editor.scrollTop = (line - 6) * 19;
 }
 const problems = (list) => h("ul", list.map((p) => h("li", p.line > 0 && [plainButton(`${p.line}:${p.column}`, () => jump(p.line, p.column), { class: "plain mono" }), " "], h("code", p.path), p.path && ": ", p.message)));
+// What does not hold for all requests, with a request that shows it, and what is neither proven nor refuted.
+const shownRequest = (request) => h("code", JSON.stringify(request));
+const proof = (p) => {
+  const [bad, open] = [p?.violations ?? [], p?.open_questions ?? []];
+  if (!p) return false;
+  if (!bad.length && !open.length) return sub("Proven for all requests.");
+  const label = [bad.length && `${many(bad.length, "violation")} found`, open.length && `${many(open.length, "question")} open`].filter(Boolean).join(", ");
+  const list = [...bad, ...open].map((v) => ({ ...v, message: [v.message, v.requests.map((r) => h("div", "Request: ", shownRequest(r)))] }));
+  return h("details", h("summary", dot("warn", `Not proven for all requests: ${label}`)), problems(list));
+};
 const MARKS = { "+": "add", "-": "del", "@": "at" };
 const unified = (text) => h("pre", { tabindex: 0, role: "group", "aria-label": "Text diff" }, text.split("\n").map((line) => h("span", { class: MARKS[line[0]] }, `${line}\n`)));
 const changeList = (list) => h("ul", list.map((c) => h("li", c.text)));
@@ -62,7 +72,7 @@ async function validate() {
     failing = found.policy && tests.every(Boolean) ? [...new Set(tests)] : [];
     enable(found.ok || failing.length > 0);
     if (!found.ok) fill("#verdict", failing.length ? dot("warn", `${many(failing.length, "test")} of the policy would fail`) : dot("bad", many(found.problems.length, "problem")), problems(found.problems));
-    else fill("#verdict", dot("good", `Valid; ${many(found.num_tests, "test")} passed`));
+    else fill("#verdict", dot("good", `Valid; ${many(found.num_tests, "test")} passed`), proof(found.proof));
     if (!found.policy) return fill("#diff", sub("The changes show once the draft can be read."));
     const diff = await api("policy/diff", { body: { document: text } });
     if (mine !== serial) return;
@@ -126,7 +136,7 @@ async function plan() {
   fill("#planned", sub("Replaying recent requests…"));
   try {
     const p = await api("policy/plan", { body: { document: await passing(), replay: true } });
-    show(p.ok ? [p.blast_radius && blast(p.blast_radius), p.replay ? replay(p.replay) : sub(`No replay: ${p.replay_why_not ?? "nothing was recorded"}`)] : problems(p.problems));
+    show(p.ok ? [p.blast_radius && blast(p.blast_radius), proof(p.proof), p.replay ? replay(p.replay) : sub(`No replay: ${p.replay_why_not ?? "nothing was recorded"}`)] : problems(p.problems));
     if (p.replay) drawWidths(p.replay.estimates);
   } catch (error) {
     fill("#planned", empty("No plan", error.message));

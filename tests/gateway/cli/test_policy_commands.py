@@ -179,6 +179,7 @@ async def test_every_command_of_a_policy_and_of_keys_speaks_json(
     for command in (
         ["policy", "init", file],
         ["policy", "check", file],
+        ["policy", "prove", file],
         ["policy", "show", file],
         ["policy", "schema"],
         ["policy", "import-litellm", str(litellm)],
@@ -187,7 +188,61 @@ async def test_every_command_of_a_policy_and_of_keys_speaks_json(
         capsys.readouterr()
         assert main([*command, "--json"]) == 0
         found[" ".join(command[:2])] = json.loads(capsys.readouterr().out)
+    proof = found["policy check"].pop("proof")
     assert found["policy check"] == {"file": file, "ok": True, "num_tests": 2, "problems": [], "warnings": []}
+    assert (proof["violations"], proof["open_questions"]) == ([], [])
+    assert found["policy prove"] == {"file": file, "ok": True, **proof}
     assert found["policy show"]["policy"]["schema_version"] == 1
     assert found["policy import-litellm"]["policy"]["deployments"][0]["url"].startswith("http://h:1")
     assert (found["keys new"]["tenant"], found["keys new"]["id"]) == ("shop", "web")
+
+
+GAP = """\
+schema_version: 1
+deployments: [{id: a, url: "http://127.0.0.1:1", model: m}]
+routes:
+  - {id: short, match: {when: 'request.turns <= 2'}, select: {candidates: [a]}}
+  - {id: two, match: {when: 'request.turns == 2'}, select: {candidates: [a]}}
+"""
+
+
+def test_a_proof_prints_each_violation_with_its_line_and_a_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(GAP)
+    assert main(["policy", "prove", str(file)]) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == (
+        f"{file}:5:5: routes[1]: route two is never reached: short takes every request that it matches; the one shown "
+        "takes route short"
+    )
+    assert out[1] == '  request: {"model": "auto", "turns": 2}'
+    assert "proven: no key reaches more than its tenant" in out
+    assert main(["policy", "check", str(file)]) == 0
+    assert "routes[1]: warning: route two is never reached" in capsys.readouterr().out
+
+
+def test_a_check_refuses_a_document_whose_total_does_not_hold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(GAP + "total: [auto]\n")
+    assert main(["policy", "check", str(file)]) == 1
+    assert 'total[0]: "auto" is not total' in capsys.readouterr().out
+    assert main(["policy", "prove", str(file), "--json"]) == 1
+    shown = json.loads(capsys.readouterr().out)
+    assert [one["kind"] for one in shown["violations"]] == ["not_total", "unreachable_route"]
+    assert main(["policy", "prove", str(tmp_path / "none.yaml")]) == 2
+    file.write_text("schema_version: 1\n")
+    assert main(["policy", "prove", str(file)]) == 1
+
+
+async def test_a_plan_shows_what_does_not_hold_for_all_requests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(GAP)
+    async with shell(tmp_path, capsys) as sh:
+        plan = await sh.json("policy", "plan", str(file), "--no-replay")
+    assert [one["kind"] for one in plan["proof"]["violations"]] == ["unreachable_route"]

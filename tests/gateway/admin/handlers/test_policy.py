@@ -196,9 +196,12 @@ async def test_a_check_and_a_comparison_need_no_right_to_write(tmp_path: Path) -
         seed = await in_force(stack)
         nobody = {"authorization": None}
         good = await stack.call({"document": seed["document"]}, admin=True, path=f"{POLICY}/check", headers=nobody)
-        assert good.json == {"ok": True, "num_tests": 0, "problems": [], "policy": seed["policy"]}
+        shown = good.json
+        proof = shown.pop("proof")
+        assert shown == {"ok": True, "num_tests": 0, "problems": [], "policy": seed["policy"]}
+        assert (proof["violations"], proof["open_questions"], len(proof["proven"])) == ([], [], 7)
         bad = await stack.call({"document": "schema_version: 1\n"}, admin=True, path=f"{POLICY}/check", headers=nobody)
-        assert (bad.json["ok"], bad.json["policy"]) == (False, None)
+        assert (bad.json["ok"], bad.json["policy"], bad.json["proof"]) == (False, None, None)
         body = {"document": slower(seed["document"])}
         shown = await stack.call(body, admin=True, path=f"{POLICY}/diff", headers=nobody)
         assert len(shown.json["changes"]) == 2
