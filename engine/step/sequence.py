@@ -108,7 +108,7 @@ class Sequence:
         return cls(
             seq_id=add.seq_id,
             arrival_index=arrival_index,
-            token_ids=array(INT64, add.prompt_token_ids),
+            token_ids=array(INT64, [*add.prompt_token_ids, *add.output_token_ids]),
             num_prompt_tokens=len(add.prompt_token_ids),
             params=add.params,
             lane=add.lane,

@@ -42,6 +42,8 @@ class EnginePrompt:
     """True if the client needs no token before the last one."""
     adapter: str | None = None
     """Adapter that computes the answer; None: the base model alone."""
+    output_token_ids: Sequence[int] = ()
+    """Output of a single prompt's single choice that another engine has generated already."""
 
     @property
     def num_tokens(self) -> int:
@@ -120,6 +122,7 @@ class Generation:
             grammar=None if self.prompt.grammar is None else self.prompt.grammar.source,
             is_patient=self.prompt.is_patient,
             adapter=self.prompt.adapter,
+            output_token_ids=self.prompt.output_token_ids,
         )
 
     def __exit__(
@@ -132,6 +135,11 @@ class Generation:
         for choice in self.choices:
             if choice.finish is not None and choice.stages is not None:
                 self._metrics.stages(choice.stages)
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest output of the first choice, in tokens."""
+        return self._params[0].max_tokens
 
     @property
     def is_done(self) -> bool:

@@ -11,6 +11,7 @@ from engine.frontend.core_client.mailbox import RequestAbandoned
 from engine.frontend.http.wire import DONE, CollectedChoice, TokenUsage, Wire
 from engine.frontend.request.asgi import EVENT_STREAM, Send, send_answer, start_answer
 from engine.frontend.request.errors import ApiError
+from engine.frontend.resume.token_report import token_report
 from engine.frontend.text.choice import Choice, Delta
 
 Gained = list[tuple[Choice, Delta]]
@@ -45,6 +46,13 @@ class Relay:
         self._write_stall_s = write_stall_s
         self._begun: set[int] = set()
         self._shows_usage = False
+        self._reported: Choice | None = None
+
+    def resume(self, *, has_begun: bool) -> None:
+        """Report the tokens behind each write to the gateway; the first events went out elsewhere if `has_begun`."""
+        self._reported = self._generation.choices[0]
+        if has_begun:
+            self._begun.add(0)
 
     async def plain(self) -> None:
         """Collect everything, send one body. Raises ApiError, RequestAbandoned."""
@@ -83,6 +91,8 @@ class Relay:
     async def _send_events(self, gained: Gained) -> None:
         """Send all events of one gain in a single write."""
         if parts := [*self._text_events(gained), *self._finish_events(gained, None)]:
+            if self._reported is not None:
+                parts += token_report(self._reported)
             await self._write_events(parts, more=True)
 
     async def _send_ending(self, gained: Gained, include_usage: bool) -> None:
