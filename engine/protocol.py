@@ -305,6 +305,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     """Names of the adapters that were loaded at the start."""
     fingerprint: str = ""
     """Digest of the weights and of how they are computed; engines that share it generate the same tokens."""
+    resumes_exactly: bool = False
+    """True if tokens behind resumed output have the same bits as behind output generated here."""
 
 
 class StandingBy(msgspec.Struct, frozen=True, tag="standing_by"):

@@ -19,7 +19,7 @@ _WHOLE_BYTES: Final = 1024 * 1024
 _PACKAGES: Final = ("torch", "numba", "llguidance")
 
 
-def fingerprint_of(config: CoreConfig, device: str, dtype: str, kernels: CpuKernels | None) -> str:
+def answer_fingerprint(config: CoreConfig, device: str, dtype: str, kernels: CpuKernels | None) -> str:
     """Return a digest that differs for engines whose tokens may differ.
 
     It covers every file of the model's folder (its size, and the whole or evenly spaced samples), dtypes, quantization,

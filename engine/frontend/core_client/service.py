@@ -120,9 +120,14 @@ class EngineService:
         return generation
 
     def answer_digest(self, generation: Generation) -> str:
-        """Return the digest that two engines share if their answers to this prompt have the same tokens."""
+        """Return what two engines share if their answers to this prompt have the same tokens.
+
+        It begins with `exact;` where that holds behind resumed tokens too, else with `close;`.
+        """
+        ready = self._ready()
         prompt = array("q", generation.prompt.prompts[0]).tobytes()
-        return hashlib.sha256(self._ready().fingerprint.encode() + b"\n" + prompt).hexdigest()[:DIGEST_CHARS]
+        digest = hashlib.sha256(ready.fingerprint.encode() + b"\n" + prompt).hexdigest()[:DIGEST_CHARS]
+        return f"{'exact' if ready.resumes_exactly else 'close'};{digest}"
 
     def _continue(self, generation: Generation, resume: ResumeRequest, *, has_logprobs: bool) -> None:
         """Bring a generation to the state behind the tokens of `resume`.
