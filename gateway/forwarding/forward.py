@@ -74,8 +74,7 @@ class Forwarder:
             UpstreamTimedOut: The answer was too late.
         """
         self._budget.earn()
-        rule = planned.route.resume
-        order = None if rule == "off" or not can_resume(request) else ResumeOrder(rule, self._draw_seed())
+        order = None if planned.route.resume == "off" else self._order(request, planned)
         work = ForwardRequest(ctx, request, head, admission, planned, self._clock(), resume=order)
         attempt = await self._open(work)
         if attempt.channel is not None and attempt.body is None:
@@ -85,6 +84,14 @@ class Forwarder:
             await self._attempts.pass_on(work, attempt)
         finally:
             attempt.close()
+
+    def _order(self, request: ChatRequest, planned: PlannedRoute) -> ResumeOrder | None:
+        """Return the order for a stream that can be continued elsewhere; None for other requests."""
+        if not can_resume(request):
+            return None
+        fit = [live.model for live, _ in planned.candidates if live.is_ready and live.headers.resume_key is not None]
+        can_move = len(fit) > 1 and len(set(fit)) == 1
+        return ResumeOrder(planned.route.resume, self._draw_seed(), can_move=can_move)
 
     async def _pass_on_resumable(self, work: ForwardRequest, attempt: UpstreamAttempt, channel: TokenChannel) -> None:
         resumption = Resumption(

@@ -38,10 +38,12 @@ class ResumeOrder(msgspec.Struct, frozen=True):
     """Seed of the sampler where the client gave none."""
     begun: TokenChannel | None = None
     """Stream that goes on; None for one that begins."""
+    can_move: bool = False
+    """True if another deployment could continue it, so that an engine that drains may hand it over at once."""
 
     def header(self, key: bytes) -> Header:
         """Return the signed header."""
-        payload: dict[str, object] = {"seed": self.seed}
+        payload: dict[str, object] = {"seed": self.seed, "can_move": self.can_move}
         if self.begun is not None:
             payload |= {
                 "tokens_digest": hashlib.sha256(_packed(self.begun.token_ids)).hexdigest(),

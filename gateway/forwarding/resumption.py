@@ -73,7 +73,10 @@ class Resumption:
         """
         broke_at, broken = self._clock(), self.attempt
         if error is None:
-            broken.attempt_watch.failed(broke_at, FailureKind.BROKEN)
+            if self._channel.is_handed_over:
+                broken.attempt_watch.succeeded(broke_at)
+            else:
+                broken.attempt_watch.failed(broke_at, FailureKind.BROKEN)
             failure: GatewayError = UpstreamFailed(
                 f"Deployment '{broken.live.id}' ended its answer without finishing it. Try again."
             )

@@ -15,6 +15,7 @@ import msgspec
 _REPORT: Final = re.compile(rb"(?<![^\n]): penstock-tokens ([0-9 ]*)\n\n")
 _EVENT: Final = b"data: "
 _DONE_EVENT: Final = b"data: [DONE]\n\n"
+_HANDED_OVER: Final = b": penstock-handed-over"
 _MAX_HELD_BYTES: Final = 1024 * 1024
 
 
@@ -29,7 +30,7 @@ _identity_of: Final = msgspec.json.Decoder(_Identity).decode
 class TokenChannel:
     """Translator of a reported stream into the client's; it implements `BodyTranslator`."""
 
-    __slots__ = ("_held", "created", "digest", "id", "is_open", "token_ids")
+    __slots__ = ("_held", "created", "digest", "id", "is_handed_over", "is_open", "token_ids")
 
     def __init__(self, digest: str, token_ids: list[int] | None = None) -> None:
         self.digest = digest
@@ -42,6 +43,8 @@ class TokenChannel:
         """Unix time of the answer, in seconds."""
         self.is_open = True
         """False once events were passed on whose tokens are unknown: the stream cannot be continued."""
+        self.is_handed_over = False
+        """True if the engine drains and left the rest of the stream to another one."""
         self._held = b""
 
     def feed(self, piece: bytes) -> bytes:
@@ -66,6 +69,7 @@ class TokenChannel:
 
     def finish(self) -> bytes:
         """Return what may be passed on at the end of the body: nothing, as a whole stream ends with its end mark."""
+        self.is_handed_over = self._held.startswith(_HANDED_OVER)
         return b""
 
     def _identify(self, events: bytes) -> None:

@@ -189,7 +189,6 @@ async def resuming(
     inter_token_ms: int = 5000,
 ) -> AsyncIterator[ResumeStack]:
     """Run a gateway that continues streams of `first` at `second`; on the way out nothing may be held."""
-    folder.mkdir(exist_ok=True)
     assert KEY_VARIABLE in os.environ, "the gateway reads the key there"
     async with AsyncExitStack() as stack:
         proxies = [await stack.enter_async_context(FaultProxy(engine.path)) for engine in (first, second)]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.lone_engine import LoneEngine
+from tests.e2e.lone_engine import LoneEngine, lone_engine
 from tests.faults.resume_stack import KEY_VARIABLE, REQUESTS, resuming, stream_of, two_engines
 from tests.support.fault_proxy import Toxics
 
@@ -31,10 +34,11 @@ async def test_a_stream_whose_connection_breaks_anywhere_goes_on_token_for_token
     kind: str, engines: tuple[LoneEngine, LoneEngine], tmp_path: Path
 ) -> None:
     rng = random.Random(kind)
-    async with resuming(tmp_path / "gateway", *engines) as stack:
+    async with resuming(tmp_path, *engines) as stack:
         body = stream_of(kind)
         undisturbed = await stack.read(body)
-        assert undisturbed.is_whole and undisturbed.num_roles == 1
+        assert undisturbed.is_whole
+        assert undisturbed.num_roles == 1
         num_bytes = len((await stack.call(body)).body)
         for number in range(_NUM_POINTS):
             ends = rng.choice(("close", "reset"))
@@ -43,3 +47,29 @@ async def test_a_stream_whose_connection_breaks_anywhere_goes_on_token_for_token
             await stack.first.up()
             assert await stack.read(body) == undisturbed, f"point {number}"
         assert await stack.num_resumed() > 0
+
+
+_SIGNALS = {"killed": signal.SIGKILL, "hung": signal.SIGSTOP, "drained": signal.SIGTERM}
+
+
+@pytest.mark.parametrize("fate", _SIGNALS)
+async def test_streams_of_an_engine_that_is_killed_hangs_or_drains_go_on_at_another(
+    fate: str, engines: tuple[LoneEngine, LoneEngine], tmp_path: Path
+) -> None:
+    rng = random.Random(fate)
+    with lone_engine(tmp_path, "--resume-key-env", KEY_VARIABLE) as victim:
+        try:
+            async with resuming(tmp_path, victim, engines[1], inter_token_ms=700) as stack:
+                bodies = [stream_of(kind, 150) for kind in REQUESTS] * 2
+                undisturbed = await asyncio.gather(*map(stack.read, bodies))
+                assert all(stream.is_whole for stream in undisturbed)
+                started_at = time.monotonic()
+                reading = [asyncio.create_task(stack.read(body)) for body in bodies]
+                await asyncio.sleep(rng.uniform(0.1, 0.3))
+                os.kill(victim.pid, _SIGNALS[fate])
+                assert await asyncio.gather(*reading) == undisturbed
+                assert await stack.num_resumed() >= 4
+                if fate == "drained":
+                    assert time.monotonic() - started_at < 20.0, "the drain waited for its streams"
+        finally:
+            os.kill(victim.pid, signal.SIGCONT)

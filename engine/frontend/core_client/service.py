@@ -70,6 +70,8 @@ class EngineService:
         self.is_draining = False
         self.is_closing = False
         """True once the drain has ended; load feeds stop then."""
+        self.movable: set[Generation] = set()
+        """Running streams that the gateway continues elsewhere if this engine drains."""
         self.text = text
         self._executor = executor
         self._draw_seed = draw_seed
@@ -89,8 +91,10 @@ class EngineService:
         return self.link.state
 
     def drain(self) -> None:
-        """Refuse new requests from now on; running ones continue."""
+        """Refuse new requests from now on; running ones continue, those of `movable` at other engines."""
         self.is_draining = True
+        for generation in list(self.movable):
+            generation.hand_over()
         self.link.wake_watchers()
 
     def close(self) -> None:

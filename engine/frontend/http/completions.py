@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from engine.frontend.core_client.generation import Generation
@@ -92,7 +92,7 @@ class Completions:
         own = {SCHEMA_IGNORED: ",".join(grammar.unenforced)} if grammar is not None and grammar.unenforced else {}
         if resume is not None:
             own[RESUME_HEADER] = self._service.answer_digest(generation)
-        with self._traced(options, generation), generation:
+        with self._traced(options, generation), generation, self._moving(generation, resume):
             client.when_gone(generation.cancel)
             relay = Relay(
                 generation,
@@ -112,6 +112,17 @@ class Completions:
                 await relay.stream(include_usage=request.include_usage, is_continuous=request.shows_usage)
             else:
                 await relay.plain()
+
+    @contextmanager
+    def _moving(self, generation: Generation, resume: ResumeRequest | None) -> Iterator[None]:
+        """Let a drain hand the generation over, where the gateway can continue it."""
+        movable = self._service.movable
+        if resume is not None and resume.can_move:
+            movable.add(generation)
+        try:
+            yield
+        finally:
+            movable.discard(generation)
 
     def _traced(self, options: RequestOptions, generation: Generation) -> AbstractContextManager[None]:
         if self._tracer is None or options.traceparent is None:

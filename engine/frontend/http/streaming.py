@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from engine.frontend.core_client.generation import Generation
-from engine.frontend.core_client.mailbox import RequestAbandoned
+from engine.frontend.core_client.mailbox import HandedOver, RequestAbandoned
 from engine.frontend.http.wire import DONE, CollectedChoice, TokenUsage, Wire
 from engine.frontend.request.asgi import EVENT_STREAM, Send, send_answer, start_answer
-from engine.frontend.request.errors import ApiError
-from engine.frontend.resume.token_report import token_report
+from engine.frontend.request.errors import ApiError, overloaded_error
+from engine.frontend.resume.token_report import HANDED_OVER, token_report
 from engine.frontend.text.choice import Choice, Delta
 
 Gained = list[tuple[Choice, Delta]]
@@ -75,7 +75,10 @@ class Relay:
         Raises ApiError before the first byte, RequestAbandoned, and StreamCutError after an error event.
         """
         self._shows_usage = is_continuous
-        gained = await self._generation.next()
+        try:
+            gained = await self._generation.next()
+        except HandedOver:
+            raise overloaded_error("The engine is shutting down.", reason="draining") from None
         headers = {**self._headers(), "cache-control": "no-cache", "x-accel-buffering": "no"}
         await self._write(start_answer(self._send, 200, headers, EVENT_STREAM))
         try:
@@ -83,6 +86,9 @@ class Relay:
                 await self._send_events(gained)
                 gained = await self._generation.next()
             await self._send_ending(gained, include_usage)
+        except HandedOver:
+            await self._write_events([HANDED_OVER], more=False)
+            return
         except ApiError as error:
             await self._write(self._send({"type": "http.response.body", "body": error.event()}))
             raise StreamCutError(error.message) from error

@@ -39,6 +39,8 @@ class ResumeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Unix time of the answer, in seconds; None for a stream that begins here."""
     digest: str | None = None
     """Digest of model and prompt on the engine that began the stream; None for a stream that begins here."""
+    can_move: bool = False
+    """True if the gateway has another engine for the stream, so that a drain need not wait for its end."""
 
 
 class _Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +52,7 @@ class _Order(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
     created: int | None = None
     digest: str | None = None
+    can_move: bool = False
 
 
 class _Tokens(msgspec.Struct, frozen=True):
@@ -77,7 +80,7 @@ def read_resume(headers: Headers, body: bytes, key: bytes | None) -> ResumeReque
         return None
     order = _decode_order(urlsafe_b64decode(payload))
     if not order.tokens_digest:
-        return ResumeRequest(seed=order.seed)
+        return ResumeRequest(seed=order.seed, can_move=order.can_move)
     try:
         token_ids = _decode_tokens(body).penstock_token_ids
         digest = hashlib.sha256(array("q", token_ids).tobytes()).hexdigest()
@@ -85,4 +88,11 @@ def read_resume(headers: Headers, body: bytes, key: bytes | None) -> ResumeReque
         digest, token_ids = "", ()
     if not hmac.compare_digest(digest, order.tokens_digest):
         raise invalid_value(RESUMED_TOKENS, f"`{RESUMED_TOKENS}` must be the tokens that `{HEADER}` is signed for.")
-    return ResumeRequest(seed=order.seed, token_ids=token_ids, id=order.id, created=order.created, digest=order.digest)
+    return ResumeRequest(
+        seed=order.seed,
+        token_ids=token_ids,
+        id=order.id,
+        created=order.created,
+        digest=order.digest,
+        can_move=order.can_move,
+    )

@@ -13,6 +13,10 @@ from engine.frontend.text.choice import Choice
 _MARK: Final = b": penstock-tokens"
 
 
+HANDED_OVER: Final = b": penstock-handed-over\n\n"
+"""End of a stream that another engine continues, because this one drains."""
+
+
 def token_report(choice: Choice) -> list[bytes]:
     """Return the report of a choice's tokens that no report had, which may wait for the next events."""
     token_ids = choice.unreported
