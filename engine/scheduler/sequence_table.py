@@ -103,7 +103,8 @@ class SequenceTable:
             self.end(seq, "error", now, error=done.error, fault="grammar")
             return None
         try:
-            done.state.accept(seq.token_ids[seq.num_prompt_tokens :])  # of a sequence that another engine began
+            if seq.num_resumed_tokens:
+                done.state.accept(seq.token_ids[seq.num_prompt_tokens :])
         except GrammarError as error:
             self.end(seq, "error", now, error=str(error), fault="grammar")
             return None

@@ -140,5 +140,7 @@ class Resumption:
             admitted=msgspec.structs.replace(
                 work.admitted, admission_request=admission_request, avoid=frozenset(), seen=()
             ),
-            resume=msgspec.structs.replace(work.resume, begun=self._channel if self._channel.token_ids else None),
+            resume=msgspec.structs.replace(
+                work.resume, begun=self._channel if self._channel.token_ids else None, can_move=False
+            ),
         )

@@ -1,6 +1,6 @@
 """TokenChannel: a stream's tokens, which its engine reports between the events, and the events that they cover.
 
-An engine that was asked to writes a comment `: penstock-tokens 17 4` behind the events of those tokens. The channel
+An engine with an order for it writes a comment `: penstock-tokens 17 4` behind the events of those tokens. The channel
 takes the comments out, and passes events on only once the report behind them is there. So whatever the client has
 received, the gateway knows its tokens exactly, wherever the stream breaks.
 """

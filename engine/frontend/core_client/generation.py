@@ -12,7 +12,7 @@ from types import TracebackType
 import msgspec
 
 from engine.frontend.core_client.link import CoreLink
-from engine.frontend.core_client.mailbox import DeadlinePassed, HandedOver, Mailbox, RequestAbandoned
+from engine.frontend.core_client.mailbox import DeadlinePassed, Mailbox, RequestAbandoned, StreamHandedOver
 from engine.frontend.core_client.metrics import RequestMetrics
 from engine.frontend.request.errors import ApiError, core_failed, invalid_value, overloaded_error
 from engine.frontend.text.choice import Choice, Delta
@@ -163,10 +163,10 @@ class Generation:
         self._mailbox.fail(RequestAbandoned())
 
     def hand_over(self) -> None:
-        """Free the core and end `next` with HandedOver, once it has returned the outputs already received."""
+        """Free the core and end `next` with StreamHandedOver, once it has returned the outputs already received."""
         if not self.is_done:
             self._link.abort(self._by_seq_id)
-            self._mailbox.fail(HandedOver())
+            self._mailbox.fail(StreamHandedOver())
 
     async def next(self) -> list[tuple[Choice, Delta]]:
         """Wait for output and return what each choice gained since the last call.
@@ -177,7 +177,7 @@ class Generation:
         Raises:
             ApiError: The core failed, a grammar is wrong or the deadline has passed.
             RequestAbandoned: The client has disconnected.
-            HandedOver: The engine drains, and the gateway continues the stream.
+            StreamHandedOver: The engine drains, and the gateway continues the stream.
         """
         try:
             outputs = await self._mailbox.take()

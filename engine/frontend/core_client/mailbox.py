@@ -15,7 +15,7 @@ class DeadlinePassed(Exception):
     """The deadline of this request has passed."""
 
 
-class HandedOver(Exception):
+class StreamHandedOver(Exception):
     """The gateway continues this stream at another engine, because this one drains."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from engine.frontend.core_client.generation import Generation
-from engine.frontend.core_client.mailbox import HandedOver, RequestAbandoned
+from engine.frontend.core_client.mailbox import RequestAbandoned, StreamHandedOver
 from engine.frontend.http.wire import DONE, CollectedChoice, TokenUsage, Wire
 from engine.frontend.request.asgi import EVENT_STREAM, Send, send_answer, start_answer
 from engine.frontend.request.errors import ApiError, overloaded_error
@@ -77,7 +77,7 @@ class Relay:
         self._shows_usage = is_continuous
         try:
             gained = await self._generation.next()
-        except HandedOver:
+        except StreamHandedOver:
             raise overloaded_error("The engine is shutting down.", reason="draining") from None
         headers = {**self._headers(), "cache-control": "no-cache", "x-accel-buffering": "no"}
         await self._write(start_answer(self._send, 200, headers, EVENT_STREAM))
@@ -86,7 +86,7 @@ class Relay:
                 await self._send_events(gained)
                 gained = await self._generation.next()
             await self._send_ending(gained, include_usage)
-        except HandedOver:
+        except StreamHandedOver:
             await self._write_events([HANDED_OVER], more=False)
             return
         except ApiError as error:

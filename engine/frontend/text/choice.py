@@ -76,7 +76,7 @@ class Choice:
     finish: Finish | None = None
     stages: StageTimes | None = None
     unreported: list[int] | None = None
-    """Tokens that the gateway does not know of yet; None where it does not ask for them."""
+    """Tokens that the gateway does not know of yet; None where it does not want them."""
     has_stopped_itself: bool = False
     """True if a stop string or the last allowed call ended it, so the core still generates."""
     _detokenizer: Detokenizer = field(default_factory=Detokenizer)
@@ -110,7 +110,7 @@ class Choice:
 
         Args:
             token_ids: Output so far, up to a place at which `has_open_logprobs` was false.
-            has_logprobs: True if the request asks for log probabilities, whose offsets count the characters.
+            has_logprobs: True if the request has log probabilities, whose offsets count the characters.
         """
         logprobs = [TokenLogprobs(0.0)] * len(token_ids) if has_logprobs else None
         self.feed(SeqOutput(seq_id=0, token_ids=list(token_ids), logprobs=logprobs))
