@@ -117,7 +117,7 @@ class Resumption:
         self._num_resumed += 1
         ctx = work.ctx
         ctx.flight = None
-        ctx.record.detail = f"resumed at {live.id} after {now - broke_at:.2f} s"
+        ctx.record.detail = f"resumed at {live.id} after {now - broke_at:.3f} s"
         self._metrics.resumed_streams.labels(broken.group, ResumeEnd.RESUMED).inc()
         self._metrics.resume_pause.labels(live.group).observe(now - broke_at)
         return attempt.response

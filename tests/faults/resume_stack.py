@@ -18,7 +18,7 @@ from gateway.config.sources import config_of
 from gateway.deployments.health.ejection import EjectionRules
 from tests.e2e.lone_engine import LoneEngine, lone_engine
 from tests.gateway.stack import Stack, sheds_for_no_lag
-from tests.support.fault_proxy import FaultProxy
+from tests.support.fault_proxy import FaultProxy, Toxics
 
 KEY_VARIABLE: Final = "RESUME_TEST_KEY"
 _PATIENT: Final = EjectionRules(consecutive_failures=1_000_000)
@@ -107,8 +107,12 @@ class ReadStream:
 
 def read_stream(body: bytes) -> ReadStream:
     """Read an event stream as OpenAI's clients do."""
-    content, calls, logprobs, identities = "", {}, [], set()
-    finish, usage, num_roles, is_whole = None, None, 0, False
+    content, num_roles, is_whole = "", 0, False
+    calls: dict[int, tuple[str, str]] = {}
+    logprobs: list[object] = []
+    identities: set[tuple[str, int]] = set()
+    finish: str | None = None
+    usage: tuple[int, int] | None = None
     for event in body.split(b"\n\n"):
         assert not event or event.startswith(b"data: "), f"a client would see {event[:80]!r}"
         data = event.removeprefix(b"data: ")
@@ -167,6 +171,17 @@ class ResumeStack(Stack):
         reply = await self.call(body)
         assert reply.status == 200, reply.body
         return read_stream(reply.body)
+
+    async def restart(self, toxics: Toxics) -> None:
+        """Break new connections to the first engine like that, and end those that were kept."""
+        self.first.toxics = toxics
+        await self.first.down()
+        await self.first.up()
+
+    def pauses_s(self) -> list[float]:
+        """Return the seconds of each pause, from the record of each request whose last one was resumed."""
+        details = [line.get("detail") or "" for line in self.lines()]
+        return [float(detail.split()[-2]) for detail in details if detail.startswith("resumed at")]
 
     async def num_resumed(self, end: str = "resumed") -> float:
         """Return the number of continuations with this end."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import random
-import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.lone_engine import LoneEngine, lone_engine
-from tests.faults.resume_stack import KEY_VARIABLE, REQUESTS, resuming, stream_of, two_engines
-from tests.support.fault_proxy import Toxics
+from tests.faults.resume_proof import SIGNALS, breaking_connections, signalled
+from tests.faults.resume_stack import KEY_VARIABLE, REQUESTS, resuming, two_engines
+
+pytestmark = pytest.mark.e2e
 
 _NUM_POINTS = 6
 """Random points of each kind of stream at which its connection breaks."""
@@ -29,47 +27,39 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LoneEngi
             yield found
 
 
-@pytest.mark.parametrize("kind", REQUESTS)
 async def test_a_stream_whose_connection_breaks_anywhere_goes_on_token_for_token(
-    kind: str, engines: tuple[LoneEngine, LoneEngine], tmp_path: Path
+    engines: tuple[LoneEngine, LoneEngine], tmp_path: Path
 ) -> None:
-    rng = random.Random(kind)
+    rng = random.Random(1)
     async with resuming(tmp_path, *engines) as stack:
-        body = stream_of(kind)
-        undisturbed = await stack.read(body)
-        assert undisturbed.is_whole
-        assert undisturbed.num_roles == 1
-        num_bytes = len((await stack.call(body)).body)
-        for number in range(_NUM_POINTS):
-            ends = rng.choice(("close", "reset"))
-            stack.first.toxics = Toxics(limit_bytes=rng.randint(600, num_bytes), limit_ends=ends)
-            await stack.first.down()  # connections that were kept have counted bytes already
-            await stack.first.up()
-            assert await stack.read(body) == undisturbed, f"point {number}"
-        assert await stack.num_resumed() > 0
+        for kind in REQUESTS:
+            assert await breaking_connections(stack, kind, rng, _NUM_POINTS) == []
+        assert await stack.num_resumed() >= len(REQUESTS)  # others broke before their first event, or behind the last
 
 
-_SIGNALS = {"killed": signal.SIGKILL, "hung": signal.SIGSTOP, "drained": signal.SIGTERM}
+async def test_streams_of_an_engine_that_hangs_go_on_at_another(
+    engines: tuple[LoneEngine, LoneEngine], tmp_path: Path
+) -> None:
+    async with resuming(tmp_path, *engines, inter_token_ms=700) as stack:
+        assert await signalled(stack, engines[0], "hung", random.Random(1)) == []
+        assert await stack.num_resumed() >= 4
 
 
-@pytest.mark.parametrize("fate", _SIGNALS)
-async def test_streams_of_an_engine_that_is_killed_hangs_or_drains_go_on_at_another(
+@pytest.mark.parametrize("fate", SIGNALS.keys() - {"hung"})
+async def test_streams_of_an_engine_that_is_killed_or_drains_go_on_at_another(
     fate: str, engines: tuple[LoneEngine, LoneEngine], tmp_path: Path
 ) -> None:
-    rng = random.Random(fate)
-    with lone_engine(tmp_path, "--resume-key-env", KEY_VARIABLE) as victim:
-        try:
-            async with resuming(tmp_path, victim, engines[1], inter_token_ms=700) as stack:
-                bodies = [stream_of(kind, 150) for kind in REQUESTS] * 2
-                undisturbed = await asyncio.gather(*map(stack.read, bodies))
-                assert all(stream.is_whole for stream in undisturbed)
-                started_at = time.monotonic()
-                reading = [asyncio.create_task(stack.read(body)) for body in bodies]
-                await asyncio.sleep(rng.uniform(0.1, 0.3))
-                os.kill(victim.pid, _SIGNALS[fate])
-                assert await asyncio.gather(*reading) == undisturbed
-                assert await stack.num_resumed() >= 4
-                if fate == "drained":
-                    assert time.monotonic() - started_at < 20.0, "the drain waited for its streams"
-        finally:
-            os.kill(victim.pid, signal.SIGCONT)
+    with lone_engine(tmp_path, "--resume-key-env", KEY_VARIABLE, "--drain-timeout-s", "60") as victim:
+        async with resuming(tmp_path, victim, engines[1]) as stack:
+            assert await signalled(stack, victim, fate, random.Random(fate)) == []
+            assert await stack.num_resumed() >= 4
+
+
+async def test_engines_with_different_keys_do_not_continue_streams(
+    engines: tuple[LoneEngine, LoneEngine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, "f" * 64)
+    async with resuming(tmp_path, *engines) as stack:
+        lost = await breaking_connections(stack, "greedy", random.Random(3), 2)
+        assert len(lost) == 2
+        assert await stack.num_resumed() == 0
