@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from tests.e2e.lone_engine import LoneEngine, lone_engine
 from tests.faults.resume_stack import KEY_VARIABLE, REQUESTS, ResumeStack, resuming, stream_of
@@ -27,8 +27,10 @@ SIGNALS: Final = {"killed": signal.SIGKILL, "hung": signal.SIGSTOP, "drained": s
 NUM_SIGNALLED: Final = 2 * len(REQUESTS)
 """Streams that run when an engine gets its signal."""
 _LONG_TOKENS: Final = 150
+_COMPLETION: Final = b"endpoint-load-metrics: "
+"""Part of the head of each completion, and of no other answer of an engine."""
 _HEAD_BYTES: Final = 600
-"""Bytes of an answer behind which its first event has arrived."""
+"""Bytes of an answer's head and its first event."""
 
 
 async def breaking_connections(stack: ResumeStack, kind: str, rng: random.Random, num: int) -> list[str]:
@@ -41,10 +43,11 @@ async def breaking_connections(stack: ResumeStack, kind: str, rng: random.Random
     lost = []
     for _ in range(num):
         point = rng.randint(_HEAD_BYTES, max(num_bytes, _HEAD_BYTES + 1))
-        await stack.restart(Toxics(limit_bytes=point, limit_ends="reset" if rng.random() < 0.5 else "close"))
+        ends: Literal["reset", "close"] = "reset" if rng.random() < 0.5 else "close"
+        stack.first.toxics = Toxics(limit_bytes=point, limit_behind=_COMPLETION, limit_ends=ends)
         if (found := await stack.read(body)) != undisturbed:
             lost.append(f"{kind} cut at {point}: {found} in place of {undisturbed}")
-    await stack.restart(Toxics())
+    stack.first.toxics = Toxics()
     return lost
 
 

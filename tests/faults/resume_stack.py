@@ -18,7 +18,7 @@ from gateway.config.sources import config_of
 from gateway.deployments.health.ejection import EjectionRules
 from tests.e2e.lone_engine import LoneEngine, lone_engine
 from tests.gateway.stack import Stack, sheds_for_no_lag
-from tests.support.fault_proxy import FaultProxy, Toxics
+from tests.support.fault_proxy import FaultProxy
 
 KEY_VARIABLE: Final = "RESUME_TEST_KEY"
 _PATIENT: Final = EjectionRules(consecutive_failures=1_000_000)
@@ -171,12 +171,6 @@ class ResumeStack(Stack):
         reply = await self.call(body)
         assert reply.status == 200, reply.body
         return read_stream(reply.body)
-
-    async def restart(self, toxics: Toxics) -> None:
-        """Break new connections to the first engine like that, and end those that were kept."""
-        self.first.toxics = toxics
-        await self.first.down()
-        await self.first.up()
 
     def pauses_s(self) -> list[float]:
         """Return the seconds of each pause, from the record of each request whose last one was resumed."""
