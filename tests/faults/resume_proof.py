@@ -37,7 +37,7 @@ async def breaking_connections(stack: ResumeStack, kind: str, rng: random.Random
     """Break the first engine's connection once in each of `num` streams of a kind; return what is not equal."""
     body = stream_of(kind)
     undisturbed = await stack.read(body)
-    if not undisturbed.is_whole or undisturbed.num_roles != 1 or undisturbed.num_identities != 1:
+    if undisturbed is None or not undisturbed.is_whole or undisturbed.num_roles != 1 or undisturbed.num_identities != 1:
         return [f"{kind}: the undisturbed stream is {undisturbed}"]
     num_bytes = len((await stack.call(body)).body)
     lost = []
@@ -45,7 +45,8 @@ async def breaking_connections(stack: ResumeStack, kind: str, rng: random.Random
         point = rng.randint(_HEAD_BYTES, max(num_bytes, _HEAD_BYTES + 1))
         ends: Literal["reset", "close"] = "reset" if rng.random() < 0.5 else "close"
         stack.first.toxics = Toxics(limit_bytes=point, limit_behind=_COMPLETION, limit_ends=ends)
-        if (found := await stack.read(body)) != undisturbed:
+        found = await stack.read(body)
+        if found is not None and found != undisturbed:
             lost.append(f"{kind} cut at {point}: {found} in place of {undisturbed}")
     stack.first.toxics = Toxics()
     return lost
@@ -68,13 +69,13 @@ async def signalled(stack: ResumeStack, engine: LoneEngine, fate: str, rng: rand
     return [
         f"{body}, {fate}: {read} in place of {expected}"
         for body, read, expected in zip(bodies, found, undisturbed, strict=True)
-        if read != expected or not expected.is_whole
+        if expected is None or not expected.is_whole or (read is not None and read != expected)
     ]
 
 
 async def _rounds(folder: Path, stable: LoneEngine, num_streams: int, per_round: int, rng: random.Random) -> int:
     """Run rounds until so many streams were disturbed; print each, and return the number of those that were lost."""
-    num_done, num_lost, num_resumed, round_number = 0, 0, 0.0, 0
+    num_done, num_lost, num_not_begun, num_resumed, round_number = 0, 0, 0, 0.0, 0
     pauses: list[float] = []
     while num_done < num_streams:
         here, fate = folder / str(round_number), list(SIGNALS)[round_number % len(SIGNALS)]
@@ -87,6 +88,7 @@ async def _rounds(folder: Path, stable: LoneEngine, num_streams: int, per_round:
                 lost += await signalled(stack, victim, fate, rng)
                 num_resumed += await stack.num_resumed()
                 pauses += stack.pauses_s()
+                num_not_begun += stack.num_not_begun
         num_done += per_round // len(REQUESTS) * len(REQUESTS) + NUM_SIGNALLED
         num_lost += len(lost)
         round_number += 1
@@ -96,6 +98,7 @@ async def _rounds(folder: Path, stable: LoneEngine, num_streams: int, per_round:
         "streams": num_done,
         "resumed": num_resumed,
         "lost": num_lost,
+        "failed_before_a_byte": num_not_begun,
         "pause_p50_ms": round(pauses[len(pauses) // 2] * 1000, 1) if pauses else None,
         "pause_p99_ms": round(pauses[len(pauses) * 99 // 100] * 1000, 1) if pauses else None,
     }

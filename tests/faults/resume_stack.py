@@ -165,10 +165,19 @@ class ResumeStack(Stack):
     def __init__(self, gateway: Gateway, proxies: tuple[FaultProxy, FaultProxy], log: io.BytesIO) -> None:
         super().__init__(gateway, None, None, log)  # type: ignore[arg-type]  # no scripted upstreams
         self.first, self.second = proxies
+        self.num_not_begun = 0
+        """Requests that ended before the first byte of a stream."""
 
-    async def read(self, body: dict[str, Any]) -> ReadStream:
-        """Send a streamed request and read its answer."""
+    async def read(self, body: dict[str, Any]) -> ReadStream | None:
+        """Send a streamed request and read its answer.
+
+        None where the deployment failed before the stream began and the budget of retries was used up: with half of all
+        requests broken it soon is.
+        """
         reply = await self.call(body)
+        if reply.status == 502:
+            self.num_not_begun += 1
+            return None
         assert reply.status == 200, reply.body
         return read_stream(reply.body)
 
