@@ -15,13 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.app.app import Gateway
 from gateway.config.sources import config_of
-from gateway.deployments.health.ejection import EjectionRules
 from tests.e2e.lone_engine import LoneEngine, lone_engine
-from tests.gateway.stack import Stack, sheds_for_no_lag
+from tests.gateway.stack import NO_EJECTION, Stack, sheds_for_no_lag
 from tests.support.fault_proxy import FaultProxy
 
 KEY_VARIABLE: Final = "RESUME_TEST_KEY"
-_PATIENT: Final = EjectionRules(consecutive_failures=1_000_000)
 _POLICY: Final = """
 schema_version: 1
 deployments:
@@ -229,7 +227,7 @@ async def resuming(
             }
         )
         log = io.BytesIO()
-        gateway = Gateway(config, log_stream=log, ejection=_PATIENT)
+        gateway = Gateway(config, log_stream=log, ejection=NO_EJECTION)
         await gateway.start()
         sheds_for_no_lag(gateway)
         found = ResumeStack(gateway, (proxies[0], proxies[1]), log)

@@ -105,8 +105,8 @@ class FaultProxy:
         reader, writer = await asyncio.open_connection(sock=client)
         try:
             await self._join(reader, writer)
-        except (ConnectionError, asyncio.CancelledError):
-            pass  # one side is gone, or the proxy goes down: both sides are closed below
+        except (ConnectionError, FileNotFoundError, asyncio.CancelledError):
+            pass  # one side is gone, its socket perhaps too, or the proxy goes down: both sides are closed below
         finally:
             writer.transport.abort()
 
