@@ -269,6 +269,8 @@ class FrontConfig:
     """OTLP/HTTP endpoint that receives spans as JSON, such as http://127.0.0.1:4318/v1/traces."""
     standby_cores: int = 0
     """Number of standby cores that take over when the core is lost; on a CPU each holds a copy of the weights."""
+    resume_key_env: str = ""
+    """Environment variable with the key, shared with the gateway, that signs its orders to resume a stream."""
 
     answers: AnswerConfig = field(default_factory=AnswerConfig)
 

@@ -69,6 +69,8 @@ class Add(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_defaults=Tr
     """True if no client reads tokens before the last, so outputs of several steps may be sent together."""
     adapter: str | None = None
     """Name of a loaded adapter; None: the base model."""
+    output_token_ids: list[int] = []
+    """Output that another engine has generated already; the sequence continues behind it."""
 
 
 class Abort(msgspec.Struct, frozen=True, kw_only=True, tag="abort"):
@@ -301,6 +303,10 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     """Maximum number of adapters in memory."""
     adapters: list[str] = []
     """Names of the adapters that were loaded at the start."""
+    fingerprint: str = ""
+    """Digest of the weights and of how they are computed; engines that share it generate the same tokens."""
+    resumes_exactly: bool = False
+    """True if tokens behind resumed output have the same bits as behind output generated here."""
 
 
 class StandingBy(msgspec.Struct, frozen=True, tag="standing_by"):

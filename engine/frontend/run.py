@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from engine.config import CoreConfig, FrontConfig
+from engine.config import CoreConfig, EngineConfigError, FrontConfig
 from engine.frontend.core_client.link import CoreLink
 from engine.frontend.core_client.live_core import Spawn
 from engine.frontend.core_client.metrics import EngineMetrics
@@ -25,6 +26,7 @@ from engine.frontend.http.health import EngineProbes
 from engine.frontend.http.server import DrainingServer, bind, server_config
 from engine.frontend.http.tokenization import Tokenization
 from engine.frontend.http.tracing import Tracer
+from engine.frontend.resume.resume_request import MIN_KEY_CHARS
 from engine.frontend.text.chat_template import load_chat_template
 from engine.frontend.text.handling import TextHandling
 from engine.frontend.text.tokenizer import load_tokenizer
@@ -86,7 +88,7 @@ class Front:
         )
         self._supervisor = CoreSupervisor(self._link, spawn, clock, patience, standbys)
         self._tracer = Tracer(config, clock, time.time, secrets.randbits) if config.otlp_endpoint else None
-        completions = Completions(self._service, time.time, write_stall_s, self._tracer)
+        completions = Completions(self._service, time.time, write_stall_s, self._tracer, _resume_key(config))
         app = EngineApp(
             completions,
             EngineProbes(self._service, time.time),
@@ -165,6 +167,20 @@ async def run_front(front: FrontConfig, core: CoreConfig, on_listening: Callable
         lora_dir=core.adapters.lora_dir,
     )
     await serving.serve(on_listening)
+
+
+def _resume_key(config: FrontConfig) -> bytes | None:
+    """Return the key that signs orders to resume; None without one. Raises EngineConfigError if it is not set."""
+    name = config.resume_key_env
+    if not name:
+        return None
+    key = os.environ.get(name, "").strip()
+    if len(key) < MIN_KEY_CHARS:
+        raise EngineConfigError(
+            f"resume_key_env: the environment variable {name} must hold at least {MIN_KEY_CHARS} characters; "
+            "give the engine and the gateway the same, such as the output of `openssl rand -hex 32`"
+        )
+    return key.encode()
 
 
 def _text_handling(config: FrontConfig, model_dir: Path) -> TextHandling:

@@ -44,7 +44,7 @@ class StepDraft:
 
 def next_chunk(seq: Sequence, budget: int) -> ScheduledChunk:
     """Return the chunk that computes the next of a sequence's tokens, at most `budget` of them."""
-    num_tokens = min(seq.num_uncomputed_tokens, budget)
+    num_tokens = min(seq.num_uncomputed_tokens, budget, seq.max_chunk_tokens)
     start = seq.num_computed_tokens
     return ScheduledChunk(
         seq,

@@ -11,6 +11,7 @@ from engine.kv_cache.expected_prefixes import ExpectedPrefixes
 from engine.kv_cache.pending_prefixes import PendingPrefixes
 from engine.lora.adapter_table import AdapterTable, LoadedAdapter
 from engine.protocol import AbortState, Add, FinishReason, SeqOutput, StageTimes, TokenLogprobs
+from engine.sampling.grammar import GrammarError
 from engine.sampling.grammar_compiler import GrammarDone, Grammars
 from engine.scheduler.arrivals import Arrivals
 from engine.scheduler.head_of_line import HeadOfLineBlocking
@@ -100,6 +101,12 @@ class SequenceTable:
             return None
         if done.state is None:
             self.end(seq, "error", now, error=done.error, fault="grammar")
+            return None
+        try:
+            if seq.num_resumed_tokens:
+                done.state.accept(seq.token_ids[seq.num_prompt_tokens :])
+        except GrammarError as error:
+            self.end(seq, "error", now, error=str(error), fault="grammar")
             return None
         del self._compiling[seq.seq_id]
         seq.grammar = done.state

@@ -109,7 +109,7 @@ class WaitingAdmission:
             shareable = range(len(prefix), self._blocks.num_shareable_blocks(seq))
             self._sequence_table.pending.reserve(seq.seq_id, [self._blocks.digest(seq, index) for index in shareable])
         if seq.state is SequenceState.WAITING:
-            seq.num_cached_tokens = seq.num_computed_tokens
+            seq.num_cached_tokens = min(seq.num_computed_tokens, seq.num_prompt_tokens)
             self._tally.prompt_tokens += seq.num_prompt_tokens
             if self._blocks.enable_prefix_cache:
                 self._tally.prefix_query_tokens += seq.num_prompt_tokens

@@ -10,6 +10,8 @@ from engine.lora.adapter_table import LoadedAdapter
 from engine.protocol import AbortState, Add, Lane, SamplingParams, StageTimes
 from engine.sampling.grammar import GrammarState
 
+RESUMED_CHUNK_TOKENS = 16
+"""Longest chunk that compiled steps compute with the same numbers as its tokens one by one."""
 INT64 = "q"
 """Array type code of token ids and block ids: numpy and torch read both without a copy."""
 
@@ -99,6 +101,8 @@ class Sequence:
     num_preemptions: int = 0
     num_drafted_tokens: int = 0
     num_accepted_tokens: int = 0
+    num_resumed_tokens: int = 0
+    """Output tokens that another engine has generated."""
 
     @classmethod
     def from_add(
@@ -108,7 +112,7 @@ class Sequence:
         return cls(
             seq_id=add.seq_id,
             arrival_index=arrival_index,
-            token_ids=array(INT64, add.prompt_token_ids),
+            token_ids=array(INT64, [*add.prompt_token_ids, *add.output_token_ids]),
             num_prompt_tokens=len(add.prompt_token_ids),
             params=add.params,
             lane=add.lane,
@@ -117,7 +121,16 @@ class Sequence:
             deadline_at=None if add.deadline_s is None else received_at + add.deadline_s,
             stages=StageClock(received_at),
             adapter=adapter,
+            num_resumed_tokens=len(add.output_token_ids),
         )
+
+    @property
+    def max_chunk_tokens(self) -> int:
+        """Largest next chunk: resumed output is computed in short ones, with the numbers of one token at a time."""
+        num_computed, num_prompt = self.num_computed_tokens, self.num_prompt_tokens
+        if not self.num_resumed_tokens or num_computed >= num_prompt + self.num_resumed_tokens:
+            return self.num_uncomputed_tokens
+        return num_prompt - num_computed if num_computed < num_prompt else RESUMED_CHUNK_TOKENS
 
     @property
     def order(self) -> tuple[int, int]:

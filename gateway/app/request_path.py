@@ -108,7 +108,14 @@ class RequestPath:
                 gate=AdmissionGate(ladder=ladder, clock=clock),
                 trims=trims,
             ),
-            forwarder=Forwarder(clock=clock, metrics=metrics, budget=RetryBudget(), room=self.room, workers=workers),
+            forwarder=Forwarder(
+                clock=clock,
+                metrics=metrics,
+                budget=RetryBudget(),
+                room=self.room,
+                workers=workers,
+                draw_seed=lambda: runtime.rng.getrandbits(63),
+            ),
             follow_up=FollowUp(pricer, self.learner, self._shadower),
         )
         self.pipeline = ChatPipeline(

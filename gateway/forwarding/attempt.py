@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -47,7 +47,9 @@ from gateway.forwarding.error_mapping import (
     without_secrets,
 )
 from gateway.forwarding.relay import MAX_PLAIN_BYTES, relay_plain, relay_stream
+from gateway.forwarding.resume_order import ResumeOrder
 from gateway.forwarding.stream_head import StreamHead, head_of
+from gateway.forwarding.token_channel import TokenChannel
 from gateway.http.asgi import Header
 from gateway.limits.body_budget import BodyReservation
 from gateway.limits.permit import Permit
@@ -84,6 +86,8 @@ class ForwardRequest(msgspec.Struct, frozen=True, gc=False):
     """Start of the first attempt; the route's total time counts from here."""
     is_assembled: bool = False
     """True if the client wants a plain answer that is assembled from a stream."""
+    resume: ResumeOrder | None = None
+    """Order for a stream that can be continued elsewhere; None for all other requests."""
 
 
 class RetryElsewhere(Exception):
@@ -103,6 +107,7 @@ class UpstreamAttempt:
         "attempt_watch",
         "body",
         "can_move",
+        "channel",
         "ctx",
         "first_token_at",
         "flight",
@@ -116,6 +121,7 @@ class UpstreamAttempt:
         "response",
         "routing_request",
         "sent_at",
+        "work",
     )
 
     def __init__(self, live: LiveDeployment, permit: Permit, attempt_watch: AttemptWatch, clock: Clock) -> None:
@@ -136,6 +142,10 @@ class UpstreamAttempt:
         """Headers that the client sees of an answer that is passed on whole."""
         self.body: bytes | None = None
         """A plain answer, whole; None for a stream."""
+        self.channel: TokenChannel | None = None
+        """Tokens of a stream that can be continued elsewhere; None for all others."""
+        self.work: ForwardRequest | None = None
+        """Request as it was sent, of such a stream."""
         self.can_move: Callable[[], bool] | None = None
         """Callback that returns True if another deployment takes the request now; None if a move is ruled out."""
         self.ctx: RequestContext | None = None
@@ -229,6 +239,17 @@ class UpstreamAttempt:
         self._permit.release()
 
 
+class Resumable(Protocol):
+    """Stream that goes on elsewhere when its deployment fails."""
+
+    attempt: UpstreamAttempt
+    """Attempt that serves it now."""
+
+    async def proceed(self, error: UpstreamError | None) -> UpstreamResponse:
+        """Return the stream that goes on; raises GatewayError."""
+        ...
+
+
 class AttemptRunner:
     """Runner of attempts at deployments: it passes their answers on, and reports results to the deployments' health."""
 
@@ -292,7 +313,7 @@ class AttemptRunner:
         try:
             return await attempt.response.wait_more()
         except UpstreamError as error:
-            raise RetryElsewhere(self._lost(work, attempt, error)) from None
+            raise RetryElsewhere(self.lost(work, attempt, error)) from None
 
     async def rest(self, work: ForwardRequest, attempt: UpstreamAttempt) -> bytes:
         """Wait for all of a stream of which nothing was passed on.
@@ -305,7 +326,7 @@ class AttemptRunner:
         try:
             return await _whole(attempt, attempt.response)
         except UpstreamError as error:
-            failure = self._lost(work, attempt, error)
+            failure = self.lost(work, attempt, error)
             raise RetryElsewhere(failure) if is_retryable(error) else failure from None
 
     async def pass_on(self, work: ForwardRequest, attempt: UpstreamAttempt) -> None:
@@ -325,7 +346,7 @@ class AttemptRunner:
                 ctx.record.timeline.first_token_at = attempt.first_token_at
                 await relay_plain(ctx, attempt.response.status, attempt.passed, attempt.body)
         except UpstreamError as error:
-            raise self._lost(work, attempt, error) from None
+            raise self.lost(work, attempt, error) from None
         except UpstreamFailed:
             attempt_watch.failed(self._clock(), FailureKind.BROKEN)
             raise
@@ -333,6 +354,18 @@ class AttemptRunner:
             attempt_watch.failed(self._clock(), FailureKind.BROKEN)
         else:
             attempt_watch.succeeded(self._clock())
+
+    async def pass_on_resumable(self, work: ForwardRequest, resumption: Resumable) -> None:
+        """Relay a stream to the client that goes on elsewhere when its deployment fails.
+
+        Raises:
+            GatewayError: A deployment failed, and no other continued the stream.
+        """
+        ctx, attempt = work.ctx, resumption.attempt
+        assert attempt.response is not None, "an answer is open once its request was sent"
+        ctx.flight = attempt.flight
+        await relay_stream(ctx, attempt.response, resumption.proceed)
+        resumption.attempt.attempt_watch.succeeded(self._clock())
 
     async def _send(self, work: ForwardRequest, attempt: UpstreamAttempt, *, is_leading: bool) -> None:
         """Send, check the status, wait for the first piece of a stream or all of a plain answer."""
@@ -353,6 +386,8 @@ class AttemptRunner:
                 response.expect_events()  # whatever its type: its first event decides
                 if live.dialect is not None:
                     response.translate(live.dialect.stream())
+                elif work.resume is not None:
+                    self._join_channel(work, work.resume, attempt, response)
                 head = await head_of(response)
                 if head.beginning != "answer":
                     self._take_failed_head(work, attempt, head, is_leading=is_leading)
@@ -369,13 +404,28 @@ class AttemptRunner:
                 end = await asyncio.to_thread(end_of_answer, body, operation) if is_long else None
                 self._take_whole(work, attempt, body, end, is_leading=is_leading)
         except UpstreamError as error:
-            failure = self._lost(work, attempt, error, is_leading=is_leading)
+            failure = self.lost(work, attempt, error, is_leading=is_leading)
             if isinstance(error, ConnectError | ConnectTimeout):
                 live.is_ready = False  # until a probe succeeds
             raise RetryElsewhere(failure) if is_retryable(error) else failure from None
         finally:
             if is_leading:
                 ctx.mark(Stage.UPSTREAM_FIRST_BYTE)
+
+    def _join_channel(
+        self, work: ForwardRequest, order: ResumeOrder, attempt: UpstreamAttempt, response: UpstreamResponse
+    ) -> None:
+        """Read the tokens of a stream beside its events, where the deployment reports them.
+
+        Raises:
+            RetryElsewhere: A stream was to go on, and this one is another.
+        """
+        channel = attempt.channel = order.channel(response.headers)
+        attempt.work = work
+        if channel is not None:
+            response.translate(channel)
+        elif order.begun is not None:
+            raise RetryElsewhere(UpstreamFailed(f"Deployment '{attempt.live.id}' does not continue streams."))
 
     def _take_failed_head(
         self, work: ForwardRequest, attempt: UpstreamAttempt, head: StreamHead, *, is_leading: bool
@@ -509,7 +559,7 @@ class AttemptRunner:
             return None
         return overloaded(headers, attempt.live.id, work.admitted.lane.id)
 
-    def _lost(
+    def lost(
         self, work: ForwardRequest, attempt: UpstreamAttempt, error: UpstreamError, *, is_leading: bool = True
     ) -> GatewayError:
         """Report the failed exchange to the deployment's health and the record; return the error for the client."""
@@ -604,6 +654,9 @@ def _message(work: ForwardRequest, live: LiveDeployment, timeouts: ExchangeTimeo
         headers += live.dialect.request_headers(request)
     adapter = work.planned.adapter
     path, body = _target(request, live, live.model if adapter is None else live.model_with(adapter))
+    if work.resume is not None and live.headers.resume_key is not None and live.dialect is None:
+        headers.append(work.resume.header(live.headers.resume_key))
+        body = work.resume.in_body(body)
     return UpstreamRequest(b"POST", path, headers, body, fixed)
 
 

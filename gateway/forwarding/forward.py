@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -16,6 +17,9 @@ from gateway.forwarding.attempt import AttemptRunner, ForwardRequest, RetryElsew
 from gateway.forwarding.cascade import Cascader
 from gateway.forwarding.hedging import Hedger
 from gateway.forwarding.plain_streams import wants_stream
+from gateway.forwarding.resume_order import ResumeOrder, can_resume
+from gateway.forwarding.resumption import Resumption
+from gateway.forwarding.token_channel import TokenChannel
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.routing_request import exploration_seed
@@ -35,12 +39,20 @@ class Forwarder:
     """Forwarder of one request to a deployment of its route, and of the answer to the client."""
 
     def __init__(
-        self, *, clock: Clock, metrics: GatewayMetrics, budget: RetryBudget, room: WaitingRoom, workers: Workers
+        self,
+        *,
+        clock: Clock,
+        metrics: GatewayMetrics,
+        budget: RetryBudget,
+        room: WaitingRoom,
+        workers: Workers,
+        draw_seed: Callable[[], int],
     ) -> None:
         self._clock = clock
         self._room = room
         self._metrics = metrics
         self._budget = budget
+        self._draw_seed = draw_seed
         self._attempts = AttemptRunner(clock)
         self._cascader = Cascader(self._attempts, metrics=metrics, workers=workers)
         self._hedger = Hedger(self._attempts, clock=clock, metrics=metrics)
@@ -63,12 +75,59 @@ class Forwarder:
             UpstreamTimedOut: The answer was too late.
         """
         self._budget.earn()
-        work = ForwardRequest(ctx, request, head, admission, planned, self._clock())
+        order = None if planned.route.resume == "off" else self._order(request, planned)
+        work = ForwardRequest(ctx, request, head, admission, planned, self._clock(), resume=order)
         attempt = await self._open(work)
+        if attempt.channel is not None and attempt.body is None:
+            await self._pass_on_resumable(work, attempt, attempt.channel)
+            return
         try:
             await self._attempts.pass_on(work, attempt)
         finally:
             attempt.close()
+
+    def _order(self, request: ChatRequest, planned: PlannedRoute) -> ResumeOrder | None:
+        """Return the order for a stream that can be continued elsewhere; None for other requests."""
+        if not can_resume(request):
+            return None
+        fit = [live.model for live, _ in planned.candidates if live.is_ready and live.headers.resume_key is not None]
+        can_move = len(fit) > 1 and len(set(fit)) == 1
+        return ResumeOrder(planned.route.resume, self._draw_seed(), can_move=can_move)
+
+    async def _pass_on_resumable(self, work: ForwardRequest, attempt: UpstreamAttempt, channel: TokenChannel) -> None:
+        resumption = Resumption(
+            attempt.work or work,
+            attempt,
+            channel,
+            attempts=self._attempts,
+            successor=partial(self._continues, attempt.live.model),
+            metrics=self._metrics,
+            clock=self._clock,
+        )
+        try:
+            await self._attempts.pass_on_resumable(work, resumption)
+        finally:
+            resumption.close()
+
+    def _continues(self, model: str, work: ForwardRequest, tried: frozenset[str]) -> LiveDeployment | None:
+        """Return the deployment that continues a stream of this model; None where there is none."""
+        ctx, router = work.ctx, work.ctx.snapshot.router
+        others = frozenset(
+            live.id
+            for live, _ in work.planned.candidates
+            if live.model != model or live.headers.resume_key is None or live.dialect is not None
+        )
+        try:
+            live, decision = router.pick(work.planned, tried | others, work.admitted.lane.id, ctx.routing_request)
+        except Shed:
+            return None
+        if live.model != model or live.headers.resume_key is None:  # a fallback's
+            return None
+        self._metrics.decisions.labels(decision.policy, live.group, "resume").value += 1.0
+        ctx.record.deployment = live.id
+        ctx.record.attempts += 1
+        ctx.record.decisions += (decision,)
+        return live
 
     async def _open(self, work: ForwardRequest) -> UpstreamAttempt:
         """Return the beginning of an answer, from the first deployment or, once, from another."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
@@ -160,11 +161,15 @@ def _served(
     return events.feed(stream) + events.finish(timing), usage
 
 
-async def relay_stream(ctx: RequestContext, response: UpstreamResponse) -> None:
+Proceed = Callable[[UpstreamError | None], Awaitable[UpstreamResponse]]
+"""Opener of the stream that goes on behind a failure, or behind an end without an end mark; raises GatewayError."""
+
+
+async def relay_stream(ctx: RequestContext, response: UpstreamResponse, proceed: Proceed | None = None) -> None:
     """Pass a stream on as it arrives.
 
     The first piece is awaited before the status line goes out. An upstream that dies before it can still be answered
-    with a status, or replaced by another.
+    with a status, or replaced by another. A later failure ends the stream, or `proceed` continues it.
 
     Raises:
         UpstreamFailed: The stream ended without a mark that it is whole.
@@ -173,14 +178,21 @@ async def relay_stream(ctx: RequestContext, response: UpstreamResponse) -> None:
     schema_headers = [header for header in response.headers if header[0] == SCHEMA_IGNORED]
     await ctx.begin(response.status, [*_STREAM_HEADERS, *schema_headers, *ctx.answer_headers()])
     ctx.place = RequestPhase.DECODE
-    try:
-        if ctx.channel is not None:
-            await relay.through(ctx.channel)
-        else:
-            await relay.through_asgi()
-    except UpstreamError:
-        if not relay.has_done:  # behind the end mark only the framing's own end can be missing
-            raise
+    while True:
+        failure: UpstreamError | None = None
+        try:
+            if ctx.channel is not None:
+                await relay.through(ctx.channel)
+            else:
+                await relay.through_asgi()
+        except UpstreamError as error:
+            if not relay.has_done:  # behind the end mark only the framing's own end can be missing
+                if proceed is None:
+                    raise
+                failure = error
+        if proceed is None or relay.has_done:
+            break
+        relay.follow(await proceed(failure))
     end = relay.end()
     ctx.record.usage = end.usage
     if ctx.flight is not None:
@@ -218,6 +230,10 @@ class _StreamRelay:
         self._whole = WholeEvents()
         self._events = TimingEvents() if ctx.wants_timing else None
         self._resume: asyncio.Task[None] | None = None
+
+    def follow(self, response: UpstreamResponse) -> None:
+        """Go on with another response, behind the last whole event."""
+        self._response = response
 
     async def through(self, channel: EdgeChannel) -> None:
         """Relay from the upstream's socket callback into the client's transport, without a coroutine per piece."""

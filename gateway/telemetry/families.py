@@ -122,6 +122,14 @@ class MetricFamilies:
         compared = ("route", "deployment", "verdict")
         self.shadows = make.counter("shadows_total", "Answers held against another deployment's.", compared)
         self.retries = make.counter("retries_total", "Second attempts, by the deployment that failed.", ("deployment",))
+        self.resumed_streams = make.counter(
+            "resumed_streams_total",
+            "Streams that broke and could be continued, by the deployment that failed.",
+            ("deployment", "end"),
+        )
+        self.resume_pause = make.histogram(
+            "resume_pause_seconds", "Failure of a stream to its next event elsewhere.", ("deployment",)
+        )
         self.hedges = make.counter(
             "hedges_total",
             "Second attempts beside a late first one, by deployment.",

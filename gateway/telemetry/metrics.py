@@ -105,7 +105,7 @@ class GatewayMetrics(MetricFamilies):
             *(self.requests, self.shed, self.cache_lookups, self.saved_tokens, self.saved_cost, self.cost, self.slo),
             *(self.prompt_tokens, self.completion_tokens, self.trimmed_tokens, self.degraded, self.decisions),
             *(self.retries, self.hedges, self.ejections, self.client_retries, self.panics, self.cancelled_upstream),
-            *(self.quota_refused, self.rejected, self.cut_short_tokens),
+            *(self.quota_refused, self.rejected, self.cut_short_tokens, self.resumed_streams),
         )
         histograms = (self.stages, self.ttft, self.tpot, self.total, self.overhead, self.queue_wait)
         return History(counters, histograms, prefix="penstock_", wall=wall)

@@ -29,6 +29,8 @@ class UpstreamHeaders:
     sent: tuple[tuple[bytes, bytes], ...] = field(default=(), repr=False)
     secrets: tuple[bytes, ...] = field(default=(), repr=False)
     """Values from the environment, which no answer to a client may repeat."""
+    resume_key: bytes | None = field(default=None, repr=False)
+    """Key that signs orders to resume streams; None where the deployment takes none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +93,9 @@ def headers_of(deployment: Deployment, environment: Mapping[str, str]) -> Upstre
             secret = _secret(f"{place}.headers.{name}.value_env", value.value_env, environment, _TEXT)
             sent.append((name.encode("ascii"), secret))
             secrets.append(secret)
-    return UpstreamHeaders(sent=tuple(sent), secrets=tuple(secrets))
+    key = deployment.resume_key_env
+    resume_key = None if key is None else _secret(f"{place}.resume_key_env", key, environment, _TOKEN)
+    return UpstreamHeaders(sent=tuple(sent), secrets=tuple(secrets), resume_key=resume_key)
 
 
 def _proxy_of(deployment: Deployment, target: Target, environment: Mapping[str, str]) -> Proxy | None:

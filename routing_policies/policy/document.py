@@ -137,6 +137,7 @@ PlainAsStream = Literal["suspected", "always", "never"]
 DialectName = Literal["openai", "responses", "anthropic"]
 ImageRule = Literal["any", "inline_only"]
 UnknownFields = Literal["pass", "reject"]
+ResumeRule = Literal["off", "exact", "best_effort"]
 NoRouteCode = Literal["model_not_found", "model_not_allowed", "unsupported_operation"]
 OperationName = Literal["chat", "completions", "embeddings"]
 Modality = Literal["text", "image", "audio", "video", "file"]
@@ -312,6 +313,8 @@ class Deployment(_Strict, frozen=True, kw_only=True):
 
     It applies where the deployment is suspected to have stalled, always or never.
     """
+    resume_key_env: EnvironmentName | None = None
+    """Environment variable with the key that its engine has by `--resume-key-env`, for routes with `resume`."""
 
 
 class Slo(_Strict, frozen=True, kw_only=True):
@@ -654,6 +657,13 @@ class Route(_Strict, frozen=True, kw_only=True):
     """Fields that are not in the field table, at any depth.
 
     `pass` sends them on as they were written; `reject` refuses the request and names the field.
+    """
+    resume: ResumeRule = "off"
+    """What becomes of a stream whose deployment fails before its end: `off` ends it with an error.
+
+    `exact` continues it at another deployment of the same engine, model and prompt, with the tokens that the first one
+    would have sent. `best_effort` also takes engines that cannot state that their numbers are the same, such as those
+    on GPUs. Both need deployments with `resume_key_env`.
     """
 
 

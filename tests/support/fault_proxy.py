@@ -22,6 +22,8 @@ class Toxics:
     """Pieces are no larger than this, and come one by one."""
     limit_bytes: int | None = None
     """After so many bytes of answers a connection ends."""
+    limit_behind: bytes = b""
+    """The limit counts anew from each piece that holds these bytes, and ends no connection without them."""
     limit_ends: Literal["close", "reset"] = "close"
     is_black_hole: bool = False
     """Connections are accepted; nothing goes through in either direction."""
@@ -103,8 +105,8 @@ class FaultProxy:
         reader, writer = await asyncio.open_connection(sock=client)
         try:
             await self._join(reader, writer)
-        except (ConnectionError, asyncio.CancelledError):
-            pass  # one side is gone, or the proxy goes down: both sides are closed below
+        except (ConnectionError, FileNotFoundError, asyncio.CancelledError):
+            pass  # one side is gone, its socket perhaps too, or the proxy goes down: both sides are closed below
         finally:
             writer.transport.abort()
 
@@ -139,14 +141,16 @@ class FaultProxy:
                 await writer.drain()
 
     async def _pump_answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        num_sent = 0
+        num_sent, is_limited = 0, False
         while data := await reader.read(65536):
             toxics = self.toxics
             while toxics.is_black_hole or toxics.is_frozen:
                 await asyncio.sleep(0.005)
             await asyncio.sleep(toxics.latency_s)
             for piece in sliced(data, toxics.slice_bytes):
-                limit = toxics.limit_bytes
+                if toxics.limit_behind and toxics.limit_behind in piece:
+                    num_sent, is_limited = 0, True
+                limit = toxics.limit_bytes if is_limited or not toxics.limit_behind else None
                 allowed = piece if limit is None else piece[: max(limit - num_sent, 0)]
                 writer.write(allowed)
                 await writer.drain()

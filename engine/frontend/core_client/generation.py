@@ -12,7 +12,7 @@ from types import TracebackType
 import msgspec
 
 from engine.frontend.core_client.link import CoreLink
-from engine.frontend.core_client.mailbox import DeadlinePassed, Mailbox, RequestAbandoned
+from engine.frontend.core_client.mailbox import DeadlinePassed, Mailbox, RequestAbandoned, StreamHandedOver
 from engine.frontend.core_client.metrics import RequestMetrics
 from engine.frontend.request.errors import ApiError, core_failed, invalid_value, overloaded_error
 from engine.frontend.text.choice import Choice, Delta
@@ -42,6 +42,8 @@ class EnginePrompt:
     """True if the client needs no token before the last one."""
     adapter: str | None = None
     """Adapter that computes the answer; None: the base model alone."""
+    output_token_ids: Sequence[int] = ()
+    """Output of a single prompt's single choice that another engine has generated already."""
 
     @property
     def num_tokens(self) -> int:
@@ -120,6 +122,7 @@ class Generation:
             grammar=None if self.prompt.grammar is None else self.prompt.grammar.source,
             is_patient=self.prompt.is_patient,
             adapter=self.prompt.adapter,
+            output_token_ids=self.prompt.output_token_ids,
         )
 
     def __exit__(
@@ -132,6 +135,11 @@ class Generation:
         for choice in self.choices:
             if choice.finish is not None and choice.stages is not None:
                 self._metrics.stages(choice.stages)
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest output of the first choice, in tokens."""
+        return self._params[0].max_tokens
 
     @property
     def is_done(self) -> bool:
@@ -154,6 +162,12 @@ class Generation:
         self._link.abort(self._by_seq_id)
         self._mailbox.fail(RequestAbandoned())
 
+    def hand_over(self) -> None:
+        """Free the core and end `next` with StreamHandedOver, once it has returned the outputs already received."""
+        if not self.is_done:
+            self._link.abort(self._by_seq_id)
+            self._mailbox.fail(StreamHandedOver())
+
     async def next(self) -> list[tuple[Choice, Delta]]:
         """Wait for output and return what each choice gained since the last call.
 
@@ -163,6 +177,7 @@ class Generation:
         Raises:
             ApiError: The core failed, a grammar is wrong or the deadline has passed.
             RequestAbandoned: The client has disconnected.
+            StreamHandedOver: The engine drains, and the gateway continues the stream.
         """
         try:
             outputs = await self._mailbox.take()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -135,6 +135,7 @@ class CoreLink:
         grammar: str | None = None,
         is_patient: bool = False,
         adapter: str | None = None,
+        output_token_ids: Sequence[int] = (),
     ) -> list[int]:
         """Start one sequence for each of `params`.
 
@@ -165,6 +166,7 @@ class CoreLink:
                 grammar=grammar,
                 is_patient=is_patient,
                 adapter=adapter,
+                output_token_ids=list(output_token_ids),
             )
             self._transport.write(encode_frame(frame))
             self._guard.sent(prompt_token_ids, cache_salt, adapter)

@@ -15,6 +15,10 @@ class DeadlinePassed(Exception):
     """The deadline of this request has passed."""
 
 
+class StreamHandedOver(Exception):
+    """The gateway continues this stream at another engine, because this one drains."""
+
+
 class Mailbox:
     """Queue with many writers and one reader on one event loop, bounded by the sequences' output limits."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import secrets
 import time
+from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Literal, TypeVar
@@ -19,11 +21,13 @@ from engine.frontend.request.errors import (
     context_length_exceeded,
     invalid_value,
     overloaded_error,
+    resume_mismatch,
     unsupported,
 )
 from engine.frontend.request.headers import RequestOptions
 from engine.frontend.request.requests import ChatBody, CompletionRequest
 from engine.frontend.request.unserved import adapter_of
+from engine.frontend.resume.resume_request import DIGEST_CHARS, RESUMED_TOKENS, ResumeRequest
 from engine.frontend.text.handling import ChatPrompt, TextHandling
 from engine.frontend.text.sampling import choose_max_tokens, sampling_params
 from engine.frontend.tools.grammar import Grammar
@@ -66,6 +70,8 @@ class EngineService:
         self.is_draining = False
         self.is_closing = False
         """True once the drain has ended; load feeds stop then."""
+        self.movable: set[Generation] = set()
+        """Running streams that the gateway continues elsewhere if this engine drains."""
         self.text = text
         self._executor = executor
         self._draw_seed = draw_seed
@@ -85,8 +91,10 @@ class EngineService:
         return self.link.state
 
     def drain(self) -> None:
-        """Refuse new requests from now on; running ones continue."""
+        """Refuse new requests from now on; running ones continue, those of `movable` at other engines."""
         self.is_draining = True
+        for generation in list(self.movable):
+            generation.hand_over()
         self.link.wake_watchers()
 
     def close(self) -> None:
@@ -95,8 +103,10 @@ class EngineService:
         self.link.fail_all(overloaded_error("The engine shut down before the answer was complete.", reason="draining"))
         self.link.wake_watchers()
 
-    async def chat(self, request: ChatBody, options: RequestOptions, received_at: float) -> Generation:
-        """Return a generation, not started yet, that answers a conversation.
+    async def chat(
+        self, request: ChatBody, options: RequestOptions, received_at: float, resume: ResumeRequest | None = None
+    ) -> Generation:
+        """Return a generation, not started yet, that answers a conversation, or continues the answer to one.
 
         Raises:
             ApiError: The engine cannot serve, or the request is wrong.
@@ -106,7 +116,40 @@ class EngineService:
         prompt = await self._chat_prompt(request)
         grammar = self.text.grammar(request, prompt.start)
         tokenize_s = self.clock() - started_at
-        return self._generation(request, [prompt.token_ids], options, received_at, tokenize_s, grammar, prompt.start)
+        generation = self._generation(
+            request, [prompt.token_ids], options, received_at, tokenize_s, grammar, prompt.start, resume
+        )
+        if resume is not None:
+            self._continue(generation, resume, has_logprobs=request.num_top_logprobs is not None)
+        return generation
+
+    def answer_digest(self, generation: Generation) -> str:
+        """Return what two engines share if their answers to this prompt have the same tokens.
+
+        It begins with `exact;` where that holds behind resumed tokens too, else with `close;`.
+        """
+        ready = self._ready()
+        prompt = array("q", generation.prompt.prompts[0]).tobytes()
+        digest = hashlib.sha256(ready.fingerprint.encode() + b"\n" + prompt).hexdigest()[:DIGEST_CHARS]
+        return f"{'exact' if ready.resumes_exactly else 'close'};{digest}"
+
+    def _continue(self, generation: Generation, resume: ResumeRequest, *, has_logprobs: bool) -> None:
+        """Bring a generation to the state behind the tokens of `resume`.
+
+        Raises:
+            ApiError: This engine would not generate those tokens (409), or they cannot be continued (400).
+        """
+        token_ids, choice = resume.token_ids, generation.choices[0]
+        choice.unreported = []
+        if resume.digest is not None and resume.digest != self.answer_digest(generation):
+            raise resume_mismatch()
+        if not token_ids:
+            return
+        self._check_tokens(token_ids, self._ready(), RESUMED_TOKENS)
+        choice.replay(token_ids, has_logprobs=has_logprobs)
+        if choice.finish is not None or choice.has_open_logprobs or len(token_ids) >= generation.max_tokens:
+            raise invalid_value(RESUMED_TOKENS, f"`{RESUMED_TOKENS}` must be the beginning of an unfinished answer.")
+        choice.unreported = []
 
     async def complete(self, request: CompletionRequest, options: RequestOptions, received_at: float) -> Generation:
         """Return a generation, not started yet, that continues raw prompts.
@@ -209,8 +252,10 @@ class EngineService:
         tokenize_s: float,
         grammar: Grammar | None = None,
         start: ReasoningStart = "behind",
+        resume: ResumeRequest | None = None,
     ) -> Generation:
-        params = [param for token_ids in prompts for param in self._params(request, len(token_ids))]
+        draw_seed = self._draw_seed if resume is None else lambda: resume.seed
+        params = [param for token_ids in prompts for param in self._params(request, len(token_ids), draw_seed)]
         longest = max(map(len, prompts))
         prompt = EnginePrompt(
             prompts=prompts,
@@ -224,6 +269,7 @@ class EngineService:
             # A stop string must be found as soon as its last token arrives.
             is_patient=not request.stream and not request.stops,
             adapter=self._adapter(request),
+            output_token_ids=() if resume is None else resume.token_ids,
         )
         stop_token_ids = frozenset() if request.ignore_eos else self.tokenizer.stop_token_ids
         use = request.tool_use if isinstance(request, ChatBody) else None
@@ -235,7 +281,9 @@ class EngineService:
         metrics = self.metrics.for_request(longest, prompt.lane)
         return Generation(self.link, prompt, params, choices, metrics, self.clock)
 
-    def _params(self, request: ChatBody | CompletionRequest, num_tokens: int) -> list[SamplingParams]:
+    def _params(
+        self, request: ChatBody | CompletionRequest, num_tokens: int, draw_seed: Callable[[], int]
+    ) -> list[SamplingParams]:
         """Return the sampling parameters of each choice of a prompt."""
         ready = self._ready()
         param = "messages" if isinstance(request, ChatBody) else "prompt"
@@ -245,5 +293,5 @@ class EngineService:
             max_tokens=choose_max_tokens(num_tokens, request.output_limit, ready.max_model_len, param),
             num_top_logprobs=request.num_top_logprobs,
             stop_token_ids=self.tokenizer.stop_token_ids,
-            draw_seed=self._draw_seed,
+            draw_seed=draw_seed,
         )

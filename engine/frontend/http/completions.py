@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from engine.frontend.core_client.generation import Generation
@@ -18,6 +18,8 @@ from engine.frontend.http.wire import AnswerIdentity, ChatWire, CompletionWire, 
 from engine.frontend.request.asgi import Client, Headers, Receive, Send, read_json_body, watched_client
 from engine.frontend.request.headers import RequestOptions, read_options
 from engine.frontend.request.requests import ChatBody, CompletionRequest, parse_chat, parse_completion
+from engine.frontend.resume.resume_request import HEADER as RESUME_HEADER
+from engine.frontend.resume.resume_request import ResumeRequest, read_resume
 
 SCHEMA_IGNORED = "x-penstock-schema-ignored"
 """Header that names the keywords of a schema, not strict, that the answer need not follow."""
@@ -34,21 +36,28 @@ class Completions:
         unix_time: Callable[[], float],
         write_stall_s: float,
         tracer: Tracer | None = None,
+        resume_key: bytes | None = None,
     ) -> None:
         self._service = service
         self._unix_time = unix_time
         self._write_stall_s = write_stall_s
         self._tracer = tracer
+        self._resume_key = resume_key
 
     async def chat(self, headers: Headers, receive: Receive, send: Send) -> None:
         """Answer a conversation. Raises ApiError before the first byte, RequestAbandoned."""
         received_at = self._service.clock()
-        request = parse_chat(await self._body(headers, receive), self._service.config)
+        body = await self._body(headers, receive)
+        request = parse_chat(body, self._service.config)
         options = read_options(headers, request)
+        can_resume = (
+            bool(request.stream) and request.num_choices == 1 and request.model == self._service.config.model_name
+        )
+        resume = read_resume(headers, body, self._resume_key) if can_resume else None
         async with watched_client(receive) as client:
-            generation = await self._service.chat(request, options, received_at)
-            wire = ChatWire(self._identity("chatcmpl-", request))
-            await self._answer(client, generation, wire, request, options, send)
+            generation = await self._service.chat(request, options, received_at, resume)
+            wire = ChatWire(self._identity("chatcmpl-", request, resume))
+            await self._answer(client, generation, wire, request, options, send, resume)
 
     async def complete(self, headers: Headers, receive: Receive, send: Send) -> None:
         """Continue a raw prompt. Raises ApiError before the first byte, RequestAbandoned."""
@@ -71,6 +80,7 @@ class Completions:
         request: ChatBody | CompletionRequest,
         options: RequestOptions,
         send: Send,
+        resume: ResumeRequest | None = None,
     ) -> None:
         if client.is_gone:
             raise RequestAbandoned
@@ -79,35 +89,53 @@ class Completions:
             return timing_report(generation, self._service.clock()) if options.wants_timing else None
 
         grammar = generation.prompt.grammar
-        ignored = {SCHEMA_IGNORED: ",".join(grammar.unenforced)} if grammar is not None and grammar.unenforced else {}
-        with self._traced(options, generation), generation:
+        own = {SCHEMA_IGNORED: ",".join(grammar.unenforced)} if grammar is not None and grammar.unenforced else {}
+        if resume is not None:
+            own[RESUME_HEADER] = self._service.answer_digest(generation)
+        with self._traced(options, generation), generation, self._moving(generation, resume):
             client.when_gone(generation.cancel)
             relay = Relay(
                 generation,
                 wire,
                 send,
                 headers=lambda: {
-                    **ignored,
+                    **own,
                     **first_token_header(generation),
                     orca.HEADER: orca.load_header(self._service.link.load),
                 },
                 report=report,
                 write_stall_s=self._write_stall_s,
             )
+            if resume is not None:
+                relay.resume(has_begun=bool(resume.token_ids))
             if request.stream:
                 await relay.stream(include_usage=request.include_usage, is_continuous=request.shows_usage)
             else:
                 await relay.plain()
+
+    @contextmanager
+    def _moving(self, generation: Generation, resume: ResumeRequest | None) -> Iterator[None]:
+        """Let a drain hand the generation over, where the gateway can continue it."""
+        movable = self._service.movable
+        if resume is not None and resume.can_move:
+            movable.add(generation)
+        try:
+            yield
+        finally:
+            movable.discard(generation)
 
     def _traced(self, options: RequestOptions, generation: Generation) -> AbstractContextManager[None]:
         if self._tracer is None or options.traceparent is None:
             return nullcontext()
         return self._tracer.watch(options.traceparent, generation)
 
-    def _identity(self, prefix: str, request: ChatBody | CompletionRequest) -> AnswerIdentity:
+    def _identity(
+        self, prefix: str, request: ChatBody | CompletionRequest, resume: ResumeRequest | None = None
+    ) -> AnswerIdentity:
+        given_id, given_time = (None, None) if resume is None else (resume.id, resume.created)
         return AnswerIdentity(
-            id=prefix + secrets.token_hex(16),
-            created=int(self._unix_time()),
+            id=given_id or prefix + secrets.token_hex(16),
+            created=int(self._unix_time()) if given_time is None else given_time,
             model=request.model,
             include_usage=request.include_usage,
             token_bytes=self._service.tokenizer.display_bytes,

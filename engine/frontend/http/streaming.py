@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from engine.frontend.core_client.generation import Generation
-from engine.frontend.core_client.mailbox import RequestAbandoned
+from engine.frontend.core_client.mailbox import RequestAbandoned, StreamHandedOver
 from engine.frontend.http.wire import DONE, CollectedChoice, TokenUsage, Wire
 from engine.frontend.request.asgi import EVENT_STREAM, Send, send_answer, start_answer
-from engine.frontend.request.errors import ApiError
+from engine.frontend.request.errors import ApiError, overloaded_error
+from engine.frontend.resume.token_report import HANDED_OVER, token_report
 from engine.frontend.text.choice import Choice, Delta
 
 Gained = list[tuple[Choice, Delta]]
@@ -45,6 +46,13 @@ class Relay:
         self._write_stall_s = write_stall_s
         self._begun: set[int] = set()
         self._shows_usage = False
+        self._reported: Choice | None = None
+
+    def resume(self, *, has_begun: bool) -> None:
+        """Report the tokens behind each write to the gateway; the first events went out elsewhere if `has_begun`."""
+        self._reported = self._generation.choices[0]
+        if has_begun:
+            self._begun.add(0)
 
     async def plain(self) -> None:
         """Collect everything, send one body. Raises ApiError, RequestAbandoned."""
@@ -67,7 +75,10 @@ class Relay:
         Raises ApiError before the first byte, RequestAbandoned, and StreamCutError after an error event.
         """
         self._shows_usage = is_continuous
-        gained = await self._generation.next()
+        try:
+            gained = await self._generation.next()
+        except StreamHandedOver:
+            raise overloaded_error("The engine is shutting down.", reason="draining") from None
         headers = {**self._headers(), "cache-control": "no-cache", "x-accel-buffering": "no"}
         await self._write(start_answer(self._send, 200, headers, EVENT_STREAM))
         try:
@@ -75,6 +86,9 @@ class Relay:
                 await self._send_events(gained)
                 gained = await self._generation.next()
             await self._send_ending(gained, include_usage)
+        except StreamHandedOver:
+            await self._write_events([HANDED_OVER], more=False)
+            return
         except ApiError as error:
             await self._write(self._send({"type": "http.response.body", "body": error.event()}))
             raise StreamCutError(error.message) from error
@@ -83,6 +97,8 @@ class Relay:
     async def _send_events(self, gained: Gained) -> None:
         """Send all events of one gain in a single write."""
         if parts := [*self._text_events(gained), *self._finish_events(gained, None)]:
+            if self._reported is not None:
+                parts += token_report(self._reported)
             await self._write_events(parts, more=True)
 
     async def _send_ending(self, gained: Gained, include_usage: bool) -> None:

@@ -162,6 +162,12 @@ def core_failed(message: str) -> ApiError:
     return ApiError(502, message, type="api_error", code="upstream_error")
 
 
+def resume_mismatch() -> ApiError:
+    """Return a 409 error for a stream whose further tokens would not be those of the engine that began it."""
+    message = "This engine's model or prompt is not that of the engine that began the stream."
+    return ApiError(409, message, code="resume_mismatch")
+
+
 def internal_error(request_id: str) -> ApiError:
     """Return a 500 error that contains the request id and no details."""
     return ApiError(500, f"Internal error; request id {request_id}.", type="api_error", code="internal_error")

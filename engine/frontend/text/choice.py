@@ -75,6 +75,8 @@ class Choice:
     """Number of tokens of the reasoning and the marks around it."""
     finish: Finish | None = None
     stages: StageTimes | None = None
+    unreported: list[int] | None = None
+    """Tokens that the gateway does not know of yet; None where it does not want them."""
     has_stopped_itself: bool = False
     """True if a stop string or the last allowed call ended it, so the core still generates."""
     _detokenizer: Detokenizer = field(default_factory=Detokenizer)
@@ -96,10 +98,27 @@ class Choice:
         """Add the output of a step. The caller handles the finish reasons `abort` and `error` before."""
         assert self.finish is None, "an answer that ended got more tokens"
         self.stages = output.stages or self.stages
+        if self.unreported is not None:
+            self.unreported += output.token_ids
         caller = self._caller
         if caller is None or not caller.has_limit or len(output.token_ids) < 2:
             return self._feed(output)
         return self._feed_one_by_one(output)
+
+    def replay(self, token_ids: Sequence[int], *, has_logprobs: bool) -> None:
+        """Add output that its client has received already; what it shows is dropped.
+
+        Args:
+            token_ids: Output so far, up to a place at which `has_open_logprobs` was false.
+            has_logprobs: True if the request has log probabilities, whose offsets count the characters.
+        """
+        logprobs = [TokenLogprobs(0.0)] * len(token_ids) if has_logprobs else None
+        self.feed(SeqOutput(seq_id=0, token_ids=list(token_ids), logprobs=logprobs))
+
+    @property
+    def has_open_logprobs(self) -> bool:
+        """True if log probabilities wait for later tokens to tell where they belong, and whether they are shown."""
+        return bool(self._entries or self._open_entries or self._reasoning_entries)
 
     def _feed_one_by_one(self, output: SeqOutput) -> Delta:
         """Feed a step's tokens one by one, and stop after the last allowed call."""

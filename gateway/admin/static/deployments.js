@@ -33,7 +33,7 @@ function card(d) {
   return h("section.card", { id: d.id, "data-key": d.id, "aria-label": d.id },
     h("header", h("h2", d.id), state(d.state), h("span.sub", d.model), button(back ? "Resume" : "Drain", () => drain(d), { "data-edit": true, class: back ? "" : "danger" })),
     d.description && sub(d.description),
-    facts(["In flight", [meter(d.in_flight / d.limit), `${num(d.in_flight)} of ${num(d.limit)} permits, ${num(d.waiting)} waiting`]], ["Traffic", d.requests == null ? `counted for ${d.group}` : `${num(d.requests)} requests, ${num(d.failed)} failed`], ["First token", `p50 ${ms(d.ttft.p50_ms)}, p95 ${ms(d.ttft.p95_ms)}`],
+    facts(["In flight", [meter(d.in_flight / d.limit), `${num(d.in_flight)} of ${num(d.limit)} permits, ${num(d.waiting)} waiting`]], ["Traffic", d.requests == null ? `counted for ${d.group}` : `${num(d.requests)} requests, ${num(d.failed)} failed`], ["Broken streams", d.streams && `${num(d.streams.resumed)} continued elsewhere, ${num(d.streams.lost)} ended with an error`], ["First token", `p50 ${ms(d.ttft.p50_ms)}, p95 ${ms(d.ttft.p95_ms)}`],
       ["Per token", `${ms(d.forecast_tpot_ms)} forecast`], ["Price", prices && `${prices.prompt} in, ${prices.completion} out a million tokens; spent ${money(d.cost)}`], ["Zone", d.zone], ["Address", mono(d.url)]),
     h("h3", "Engine"), engine(d), h("h3", "Time to first token, forecast and measured"), forecasts(d));
 }

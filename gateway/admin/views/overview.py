@@ -92,10 +92,20 @@ def deployment_row(one: DeploymentState, totals: Totals) -> dict[str, Any]:
         "waiting": one.waiting,
         "requests": sum(outcomes.values()) if is_counted else None,
         "failed": sum(outcomes.get(name, 0) for name in _FAILED) if is_counted else None,
+        "streams": _broken_streams(one.id, totals) if is_counted else None,
         "ttft": _spread(ttft),
         "forecast_error_p50": one.forecast_error_p50,
         "cost": totals.total("cost_total", {0: one.id}) if one.cost_per_mtok is not None and is_counted else None,
     }
+
+
+def _broken_streams(deployment: str, totals: Totals) -> dict[str, int]:
+    """Return the streams that broke at a deployment and were to be continued, by whether they were."""
+    ends = {
+        end: int(count) for (name, end), count in totals.by("resumed_streams_total", 0, 1).items() if name == deployment
+    }
+    num_resumed = ends.pop("resumed", 0)
+    return {"resumed": num_resumed, "lost": sum(ends.values())}
 
 
 def group_row(one: GroupState, totals: Totals) -> dict[str, Any]:

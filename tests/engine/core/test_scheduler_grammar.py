@@ -176,3 +176,26 @@ def test_a_core_without_a_compiler_reports_it() -> None:
     core.add(with_grammar(make_add(1, [1, 2, 3])))
     core.collect()
     assert (core.ends[1].finish_reason, core.ends[1].fault) == ("error", "grammar")
+
+
+def resumed(add: Add, token_ids: list[int]) -> Add:
+    return msgspec.structs.replace(add, output_token_ids=token_ids)
+
+
+def test_the_grammar_of_a_resumed_answer_stands_behind_its_tokens(core: GrammarCore) -> None:
+    answer = greedy([1, 2, 3], 4)
+    core.add(resumed(with_grammar(make_add(1, [1, 2, 3])), answer[:2]))
+    grammar = core.compiled(1, FakeGrammar())
+    core.run()
+    assert core.texts[1] == answer[2:]
+    assert grammar.accepted == answer
+
+
+def test_tokens_that_do_not_fit_the_grammar_end_their_sequence_alone(core: GrammarCore) -> None:
+    core.add(resumed(with_grammar(make_add(1, [1, 2, 3])), [9]))
+    core.add(make_add(2, [4, 5, 6]))
+    core.compiled(1, FakeGrammar(fails_behind=1))
+    core.run()
+    assert (core.ends[1].finish_reason, core.ends[1].fault) == ("error", "grammar")
+    assert core.ends[2].finish_reason == "length"
+    core.scheduler.check_integrity()

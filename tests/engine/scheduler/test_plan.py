@@ -41,3 +41,11 @@ def test_rows_and_drafts_take_budget_and_a_dropped_row_gives_all_of_it_back() ->
     plan.drop(seq)
     assert plan.budget == 17
     assert [chunk.seq for chunk in plan.output().chunks] == [other]
+
+
+@pytest.mark.parametrize(("num_computed", "num_tokens"), [(0, 10), (4, 6), (10, 16), (26, 4), (29, 1)])
+def test_resumed_output_is_computed_in_short_chunks_of_its_own(num_computed: int, num_tokens: int) -> None:
+    seq = sequence(range(30))
+    seq.num_prompt_tokens, seq.num_resumed_tokens = 10, 20
+    seq.num_computed_tokens = num_computed
+    assert next_chunk(seq, 99).num_tokens == num_tokens

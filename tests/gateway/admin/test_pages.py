@@ -27,7 +27,7 @@ from routing_policies.policy.document import (
 )
 from tests.gateway.stack import Stack, running
 
-MAX_PAGE_BYTES = 80 * 1024
+MAX_PAGE_BYTES = 84 * 1024
 STATIC = Path(__file__).parents[3] / "gateway" / "admin" / "static"
 
 

@@ -191,7 +191,9 @@ def test_a_cascade_goes_on_with_another_model_and_never_with_a_member_of_the_fir
     for live in snapshot.deployments.values():
         live.is_ready = True
     unused: Any = None
-    forwarder = Forwarder(clock=lambda: 0.0, metrics=unused, budget=unused, room=unused, workers=unused)
+    forwarder = Forwarder(
+        clock=lambda: 0.0, metrics=unused, budget=unused, room=unused, workers=unused, draw_seed=unused
+    )
     request = SimpleNamespace(lane=SimpleNamespace(id="interactive"))
     work: Any = SimpleNamespace(
         planned=snapshot.router.match("auto", None, {}),

@@ -297,3 +297,22 @@ def test_calls_are_looked_for_behind_the_reasoning() -> None:
         True,
         "",
     )
+
+
+@given(groupings(), STOPS, st.booleans(), st.data())
+def test_an_answer_that_was_replayed_goes_on_as_the_one_that_was_not(
+    made: tuple[list[int], list[list[int]], FinishReason], stops: tuple[str, ...], logprobs: bool, data: st.DataObject
+) -> None:
+    tokens, steps, finish = made
+    begun = choice(stops)
+    begun.unreported = []
+    num_steps = data.draw(st.integers(0, len(steps) - 1))
+    first = [begun.feed(output(step, logprobs=logprobs)) for step in steps[:num_steps] if begun.finish is None]
+    if begun.finish is not None or begun.has_open_logprobs:
+        return  # no report is sent there, so nothing goes on from there
+    num_tokens = len(begun.unreported)
+    rest = feed(begun, steps[num_steps:], finish, logprobs=logprobs)
+    resumed = choice(stops)
+    resumed.replay(tokens[:num_tokens], has_logprobs=logprobs)
+    continued = feed(resumed, steps[num_steps:], finish, logprobs=logprobs)
+    assert outcome(resumed, [*first, *continued]) == outcome(begun, [*first, *rest])

@@ -174,7 +174,7 @@ async def test_recordings_name_the_group_so_that_plans_find_it(tmp_path: Path) -
     async with world(tmp_path, **recorded) as found:
         await found.write(0)
         assert (await found.stack.call(chat())).headers["x-penstock-deployment"] == found.name(0)
-    (request,) = await asyncio.to_thread(read_tape, tmp_path / "recorded", 10)
+    (request,) = (await asyncio.to_thread(read_tape, tmp_path / "recorded", 10)).requests
     assert request.deployment == "engine"
 
 

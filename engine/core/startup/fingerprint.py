@@ -1,0 +1,68 @@
+"""Fingerprint of an engine's answers: its weights, and how they are computed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from engine.config import CoreConfig
+from engine.protocol import CpuKernels
+
+_SAMPLE_BYTES: Final = 4096
+_NUM_SAMPLES: Final = 64
+"""Samples of each file of weights: a whole file of gigabytes would delay the start."""
+_WHOLE_BYTES: Final = 1024 * 1024
+_PACKAGES: Final = ("torch", "numba", "llguidance")
+
+
+def answer_fingerprint(config: CoreConfig, device: str, dtype: str, kernels: CpuKernels | None) -> str:
+    """Return a digest that differs for engines whose tokens may differ.
+
+    It covers every file of the model's folder (its size, and the whole or evenly spaced samples), dtypes, quantization,
+    the kind of machine and the versions of the libraries. Threads and sizes of batches do not change tokens.
+
+    Args:
+        config: Settings of the core.
+        device: Device of the model, with its name on a GPU.
+        dtype: Dtype of the weights.
+        kernels: Computation of the steps on a CPU; None on a GPU.
+    """
+    compute = config.compute
+    how = {
+        "device": device,
+        "dtype": dtype,
+        "quantization": compute.quantization,
+        "tensor_parallel": compute.tensor_parallel,
+        "kv_dtype": config.kv.kv_dtype if kernels is None else kernels.kv_dtype,
+        "kernels": "" if kernels is None else f"{kernels.steps} {kernels.products}",
+        "machine": platform.machine(),
+        "packages": [_version(name) for name in _PACKAGES],
+    }
+    digest = hashlib.sha256(json.dumps(how, sort_keys=True).encode())
+    for path in sorted(config.model_dir.iterdir()):
+        if path.is_file():
+            _add_file(digest, path)
+    return digest.hexdigest()
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _add_file(digest: hashlib._Hash, path: Path) -> None:
+    size = path.stat().st_size
+    digest.update(f"\0{path.name}\0{size}\0".encode())
+    with path.open("rb") as file:
+        if size <= _WHOLE_BYTES:
+            digest.update(file.read())
+            return
+        for index in range(_NUM_SAMPLES):
+            file.seek((size - _SAMPLE_BYTES) * index // (_NUM_SAMPLES - 1))
+            digest.update(file.read(_SAMPLE_BYTES))

@@ -1,0 +1,93 @@
+"""ResumeOrder: what the gateway sends to an engine so that a stream can be continued, or is continued.
+
+The header `x-penstock-resume` is `PAYLOAD.SIGNATURE`: base64url of a JSON object, and the hexadecimal HMAC-SHA256 of
+that text under the deployment's `resume_key_env`. The tokens of a stream that goes on are a member of the body, and
+the payload has their SHA-256. Engines without the key, and servers of other kinds, ignore the header.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import sys
+from array import array
+from base64 import urlsafe_b64encode
+from typing import Final
+
+import msgspec
+
+from gateway.chat.operation import CHAT
+from gateway.chat.request import ChatRequest
+from gateway.forwarding.token_channel import TokenChannel
+from gateway.http.asgi import Header
+from routing_policies.policy.document import ResumeRule
+
+RESUME_HEADER: Final = b"x-penstock-resume"
+_TOKENS_MEMBER: Final = b"penstock_token_ids"
+_EXACT: Final = "exact;"
+"""Beginning of the digest of an engine that continues a stream with the same bits."""
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class ResumeOrder(msgspec.Struct, frozen=True):
+    """Order for one stream, the same for each deployment that may begin it."""
+
+    rule: ResumeRule
+    seed: int
+    """Seed of the sampler where the client gave none."""
+    begun: TokenChannel | None = None
+    """Stream that goes on; None for one that begins."""
+    can_move: bool = False
+    """True if another deployment could continue it, so that an engine that drains may hand it over at once."""
+
+    def header(self, key: bytes) -> Header:
+        """Return the signed header."""
+        payload: dict[str, object] = {"seed": self.seed, "can_move": self.can_move}
+        if self.begun is not None:
+            payload |= {
+                "tokens_digest": hashlib.sha256(_packed(self.begun.token_ids)).hexdigest(),
+                "id": self.begun.id,
+                "created": self.begun.created,
+                "digest": self.begun.digest,
+            }
+        text = urlsafe_b64encode(_encode(payload))
+        signature = hmac.new(key, text, hashlib.sha256).hexdigest().encode("ascii")
+        return RESUME_HEADER, b"%b.%b" % (text, signature)
+
+    def in_body(self, body: bytes) -> bytes:
+        """Return the body, a JSON object with members, with the tokens of the stream that goes on."""
+        if self.begun is None:
+            return body
+        return b'%b,"%b":%b}' % (body.rstrip()[:-1], _TOKENS_MEMBER, _encode(self.begun.token_ids))
+
+    def channel(self, headers: list[Header]) -> TokenChannel | None:
+        """Return the channel of a response by its headers; None where its stream cannot be continued as required."""
+        digest = next((value.decode("latin-1") for name, value in headers if name == RESUME_HEADER), None)
+        if digest is None or (self.rule == "exact" and not digest.startswith(_EXACT)):
+            return None
+        if self.begun is None:
+            return TokenChannel(digest)
+        if digest != self.begun.digest:
+            return None
+        channel = TokenChannel(digest, list(self.begun.token_ids))
+        channel.id, channel.created = self.begun.id, self.begun.created
+        return channel
+
+
+def can_resume(request: ChatRequest) -> bool:
+    """Return whether a stream of this request could be continued: a conversation with one answer."""
+    return (
+        request.stream
+        and request.operation is CHAT
+        and request.num_choices == 1
+        and _TOKENS_MEMBER not in request.raw  # an engine would find the member twice
+    )
+
+
+def _packed(token_ids: list[int]) -> bytes:
+    """Return the tokens as 64-bit little-endian integers."""
+    packed = array("q", token_ids)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()

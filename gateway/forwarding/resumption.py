@@ -1,0 +1,146 @@
+"""Resumption: a client's stream that goes on at another deployment, token for token, after its own broke."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from gateway.deployments.health.ejection import FailureKind
+from gateway.deployments.live import LiveDeployment
+from gateway.errors import GatewayError, UpstreamFailed
+from gateway.forwarding.attempt import AttemptRunner, ForwardRequest, RetryElsewhere, UpstreamAttempt
+from gateway.forwarding.token_channel import TokenChannel
+from gateway.telemetry.metrics import GatewayMetrics
+from gateway.timeline import Clock
+from gateway.upstreams.http1.errors import UpstreamError
+from gateway.upstreams.http1.response import UpstreamResponse
+
+MAX_RESUMPTIONS: Final = 4
+"""Times that one stream is continued: beyond it, the request itself is likely to be what breaks its deployments."""
+_MAX_TRIED: Final = 4
+"""Deployments that are tried for one continuation."""
+
+Successor = Callable[[ForwardRequest, frozenset[str]], LiveDeployment | None]
+"""Choice of the deployment that continues a stream, none of those with these ids; None where there is none."""
+
+
+class ResumeEnd(StrEnum):
+    """End of one continuation; a metric label."""
+
+    RESUMED = "resumed"
+    NO_DEPLOYMENT = "no_deployment"
+    REFUSED = "refused"
+    TOO_OFTEN = "too_often"
+    UNKNOWN_TOKENS = "unknown_tokens"
+
+
+class Resumption:
+    """A stream with a channel, and the attempt that serves it now; `close` ends that."""
+
+    __slots__ = ("_attempts", "_channel", "_clock", "_metrics", "_num_resumed", "_successor", "_work", "attempt")
+
+    def __init__(
+        self,
+        work: ForwardRequest,
+        attempt: UpstreamAttempt,
+        channel: TokenChannel,
+        *,
+        attempts: AttemptRunner,
+        successor: Successor,
+        metrics: GatewayMetrics,
+        clock: Clock,
+    ) -> None:
+        self.attempt = attempt
+        self._channel = channel
+        self._work = work
+        self._attempts = attempts
+        self._successor = successor
+        self._metrics = metrics
+        self._clock = clock
+        self._num_resumed = 0
+
+    async def proceed(self, error: UpstreamError | None) -> UpstreamResponse:
+        """Return the stream that goes on behind what the client has received.
+
+        Args:
+            error: Failure of the exchange; None where the stream ended properly, but not the answer.
+
+        Raises:
+            GatewayError: No deployment continues the stream.
+        """
+        broke_at, broken = self._clock(), self.attempt
+        if error is None:
+            if self._channel.is_handed_over:
+                broken.attempt_watch.succeeded(broke_at)
+            else:
+                broken.attempt_watch.failed(broke_at, FailureKind.BROKEN)
+            failure: GatewayError = UpstreamFailed(
+                f"Deployment '{broken.live.id}' ended its answer without finishing it. Try again."
+            )
+        else:
+            failure = self._attempts.lost(self._work, broken, error)
+        broken.close()
+        end = ResumeEnd.NO_DEPLOYMENT
+        if not self._channel.is_open or (self._channel.token_ids and self._channel.id is None):
+            end = ResumeEnd.UNKNOWN_TOKENS
+        elif self._num_resumed >= MAX_RESUMPTIONS:
+            end = ResumeEnd.TOO_OFTEN
+        else:
+            work, tried = self._continued(broke_at), frozenset((broken.live.id,))
+            while len(tried) <= _MAX_TRIED:
+                live = self._successor(work, tried)
+                if live is None:
+                    break
+                try:
+                    return await self._open(work, live, broken.live, broke_at)
+                except (RetryElsewhere, GatewayError):
+                    tried |= {live.id}
+                    end = ResumeEnd.REFUSED
+        self._metrics.resumed_streams.labels(broken.live.group, end).inc()
+        raise failure from None
+
+    async def _open(
+        self, work: ForwardRequest, live: LiveDeployment, broken: LiveDeployment, broke_at: float
+    ) -> UpstreamResponse:
+        """Open the stream at one deployment; raises RetryElsewhere or GatewayError."""
+        attempt = await self._attempts.open(work, live, is_leading=False)
+        if attempt.channel is None or attempt.response is None:  # a refusal, or an answer from its beginning
+            attempt.close()
+            raise RetryElsewhere(UpstreamFailed(f"Deployment '{live.id}' does not continue streams."))
+        now = self._clock()
+        if attempt.flight is not None:  # its prompt and its tokens are not those that the forecast knows
+            attempt.flight.ended(now, None)
+        self.attempt, self._channel = attempt, attempt.channel
+        self._num_resumed += 1
+        ctx = work.ctx
+        ctx.flight = None
+        ctx.record.detail = f"resumed at {live.id} after {now - broke_at:.3f} s"
+        self._metrics.resumed_streams.labels(broken.group, ResumeEnd.RESUMED).inc()
+        self._metrics.resume_pause.labels(live.group).observe(now - broke_at)
+        return attempt.response
+
+    def close(self) -> None:
+        """End the attempt that serves the stream now. Idempotent."""
+        self.attempt.close()
+
+    def _continued(self, now: float) -> ForwardRequest:
+        """Return the request as it goes to the next deployment; the client's targets for a first byte are met."""
+        work = self._work
+        assert work.resume is not None, "a stream with a channel has an order"
+        first_byte_s = work.planned.stream_timeouts.first_byte_s
+        assert first_byte_s is not None, "every route has a limit to the first byte"
+        admission_request = msgspec.structs.replace(
+            work.admitted.admission_request, deadline_at=now + first_byte_s, ttft_by=None
+        )
+        return msgspec.structs.replace(
+            work,
+            admitted=msgspec.structs.replace(
+                work.admitted, admission_request=admission_request, avoid=frozenset(), seen=()
+            ),
+            resume=msgspec.structs.replace(
+                work.resume, begun=self._channel if self._channel.token_ids else None, can_move=False
+            ),
+        )

@@ -1,0 +1,82 @@
+"""TokenChannel: a stream's tokens, which its engine reports between the events, and the events that they cover.
+
+An engine with an order for it writes a comment `: penstock-tokens 17 4` behind the events of those tokens. The channel
+takes the comments out, and passes events on only once the report behind them is there. So whatever the client has
+received, the gateway knows its tokens exactly, wherever the stream breaks.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+_REPORT: Final = re.compile(rb"(?<![^\n]): penstock-tokens ([0-9 ]*)\n\n")
+_EVENT: Final = b"data: "
+_DONE_EVENT: Final = b"data: [DONE]\n\n"
+_HANDED_OVER: Final = b": penstock-handed-over"
+_MAX_HELD_BYTES: Final = 1024 * 1024
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    id: str
+    created: int
+
+
+_identity_of: Final = msgspec.json.Decoder(_Identity).decode
+
+
+class TokenChannel:
+    """Translator of a reported stream into the client's; it implements `BodyTranslator`."""
+
+    __slots__ = ("_held", "created", "digest", "id", "is_handed_over", "is_open", "token_ids")
+
+    def __init__(self, digest: str, token_ids: list[int] | None = None) -> None:
+        self.digest = digest
+        """Digest of model and prompt, as the engine states it."""
+        self.token_ids: list[int] = [] if token_ids is None else token_ids
+        """Tokens of all events that were passed on, those of earlier engines included."""
+        self.id: str | None = None
+        """Id of the answer; None before its first event."""
+        self.created = 0
+        """Unix time of the answer, in seconds."""
+        self.is_open = True
+        """False once events were passed on whose tokens are unknown: the stream cannot be continued."""
+        self.is_handed_over = False
+        """True if the engine drains and left the rest of the stream to another one."""
+        self._held = b""
+
+    def feed(self, piece: bytes) -> bytes:
+        """Return the events up to the last report."""
+        data = self._held + piece if self._held else piece
+        if not self.is_open:
+            return data
+        if data.endswith(_DONE_EVENT):
+            self._held = b""
+            return _REPORT.sub(b"", data)
+        end = 0
+        for report in _REPORT.finditer(data):
+            self.token_ids += map(int, report[1].split())
+            end = report.end()
+        self._held = data[end:]
+        if len(self._held) > _MAX_HELD_BYTES:
+            self.is_open, end, self._held = False, len(data), b""
+        whole = data[:end]
+        if self.id is None and whole:
+            self._identify(whole)
+        return _REPORT.sub(b"", whole)
+
+    def finish(self) -> bytes:
+        """Return what may be passed on at the end of the body: nothing, as a whole stream ends with its end mark."""
+        self.is_handed_over = self._held.startswith(_HANDED_OVER)
+        return b""
+
+    def _identify(self, events: bytes) -> None:
+        first = events[: events.find(b"\n\n")].removeprefix(_EVENT)
+        try:
+            identity = _identity_of(first)
+        except msgspec.MsgspecError:
+            self.is_open = False
+        else:
+            self.id, self.created = identity.id, identity.created

@@ -1,0 +1,83 @@
+"""Orders to engines to report, or to continue, a stream; and which answers obey them."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from array import array
+from base64 import urlsafe_b64decode
+from typing import Any
+
+import pytest
+
+from gateway.chat.request import ChatRequest, ChatRequestParser
+from gateway.forwarding.resume_order import RESUME_HEADER, ResumeOrder, can_resume
+from gateway.forwarding.token_channel import TokenChannel
+
+KEY = b"0123456789abcdef0123456789abcdef"
+DIGEST = "exact;0123"
+
+
+def begun() -> TokenChannel:
+    channel = TokenChannel(DIGEST, [5, 151_643])
+    channel.id, channel.created = "chatcmpl-1", 7
+    return channel
+
+
+def payload_of(order: ResumeOrder) -> dict[str, Any]:
+    name, value = order.header(KEY)
+    text, _, signature = value.rpartition(b".")
+    assert name == RESUME_HEADER
+    assert signature.decode() == hmac.new(KEY, text, hashlib.sha256).hexdigest()
+    found: dict[str, Any] = json.loads(urlsafe_b64decode(text))
+    return found
+
+
+def request(**members: Any) -> ChatRequest:
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True, **members}
+    return ChatRequestParser().parse(json.dumps(body).encode())
+
+
+def test_a_stream_that_begins_gets_a_seed_and_its_own_body() -> None:
+    order = ResumeOrder("exact", 3, can_move=True)
+    assert payload_of(order) == {"seed": 3, "can_move": True}
+    assert order.in_body(b'{"a":1}') == b'{"a":1}'
+
+
+def test_a_stream_that_goes_on_has_its_tokens_in_the_body_and_their_digest_in_the_order() -> None:
+    order = ResumeOrder("exact", 3, begun())
+    assert json.loads(order.in_body(b'{"a":{}} \n')) == {"a": {}, "penstock_token_ids": [5, 151_643]}
+    payload = payload_of(order)
+    assert payload["tokens_digest"] == hashlib.sha256(array("q", [5, 151_643]).tobytes()).hexdigest()
+    assert (payload["id"], payload["created"], payload["digest"]) == ("chatcmpl-1", 7, DIGEST)
+
+
+@pytest.mark.parametrize(
+    ("rule", "value", "is_taken"),
+    [
+        ("exact", b"exact;0123", True),
+        ("exact", b"close;0123", False),
+        ("best_effort", b"close;0123", True),
+        ("exact", None, False),
+        ("best_effort", None, False),
+    ],
+)
+def test_a_stream_can_be_continued_where_its_engine_states_so(rule: Any, value: bytes | None, is_taken: bool) -> None:
+    headers = [] if value is None else [(RESUME_HEADER, value)]
+    assert (ResumeOrder(rule, 3).channel(headers) is not None) == is_taken
+
+
+def test_a_stream_goes_on_at_an_engine_of_the_same_digest_only() -> None:
+    order = ResumeOrder("exact", 3, begun())
+    assert order.channel([(RESUME_HEADER, b"exact;other")]) is None
+    channel = order.channel([(RESUME_HEADER, DIGEST.encode())])
+    assert channel is not None
+    assert (channel.token_ids, channel.id, channel.created) == ([5, 151_643], "chatcmpl-1", 7)
+
+
+def test_only_streams_of_one_answer_can_be_continued() -> None:
+    assert can_resume(request())
+    assert not can_resume(request(stream=False))
+    assert not can_resume(request(n=2))
+    assert not can_resume(request(penstock_token_ids=[1]))
