@@ -97,7 +97,11 @@ _ENTRY = {"seq": 1, "at": 1.0, "author": "a", "role": "editor", "action": "b", "
 # What a gateway that has just begun has none of.
 _INVENTED: dict[str, dict[str, Any]] = {
     "/admin/api/cache": {
-        **{"entries": 1, "bytes": 1, "index_entries": 1, "encoder_ready": True, "routes": [_ROUTE_STATS]},
+        "entries": 1,
+        "bytes": 1,
+        "index_entries": 1,
+        "encoder_ready": True,
+        "routes": [_ROUTE_STATS],
         "recalls": {"is_on": True, "notices": 1, "delivered": 1, "failed": 1, "given_up": 1},
     },
     "/admin/api/cache/audits": {"audits": [_AUDIT]},
