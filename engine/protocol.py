@@ -69,6 +69,8 @@ class Add(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_defaults=Tr
     """True if no client reads tokens before the last, so outputs of several steps may be sent together."""
     adapter: str | None = None
     """Name of a loaded adapter; None: the base model."""
+    prediction_token_ids: list[int] = []
+    """Tokens that the answer may have, for draft tokens; empty: none."""
 
 
 class Abort(msgspec.Struct, frozen=True, kw_only=True, tag="abort"):
@@ -124,6 +126,10 @@ class StageTimes(msgspec.Struct, frozen=True, kw_only=True):
     num_preemptions: int = 0
     num_drafted_tokens: int = 0
     num_accepted_tokens: int = 0
+    num_accepted_prediction_tokens: int = 0
+    """Draft tokens from the request's prediction that the answer has."""
+    num_rejected_prediction_tokens: int = 0
+    """Draft tokens from the request's prediction that a step verified and the answer does not have."""
 
 
 class SeqOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

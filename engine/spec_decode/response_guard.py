@@ -39,6 +39,8 @@ class ResponseKind(NamedTuple):
     num_seqs_bits: int
     prompt_size: int
     """Power of four of its tokens."""
+    has_prediction: bool
+    """True if the request predicts its answer."""
 
 
 class _Response:
@@ -99,7 +101,8 @@ class ResponseGuard:
             self._trials[response.kind].observe(seconds, with_drafts=response.with_drafts)
 
     def _decide(self, seq: Sequence, num_seqs: int) -> _Response:
-        kind = ResponseKind(num_seqs.bit_length(), (seq.num_prompt_tokens.bit_length() + 1) // 2)
+        prompt_size = (seq.num_prompt_tokens.bit_length() + 1) // 2
+        kind = ResponseKind(num_seqs.bit_length(), prompt_size, seq.prediction is not None)
         trial = self._trials.get(kind)
         if trial is None:
             trial = self._trials[kind] = _Trial(_BLOCK * num_seqs)

@@ -9,6 +9,7 @@ from enum import Enum
 from engine.lora.adapter_table import LoadedAdapter
 from engine.protocol import AbortState, Add, Lane, SamplingParams, StageTimes
 from engine.sampling.grammar import GrammarState
+from engine.step.predicted_text import PredictedText
 
 INT64 = "q"
 """Array type code of token ids and block ids: numpy and torch read both without a copy."""
@@ -99,6 +100,8 @@ class Sequence:
     num_preemptions: int = 0
     num_drafted_tokens: int = 0
     num_accepted_tokens: int = 0
+    prediction: PredictedText | None = None
+    """Answer that the request expects; None without one."""
 
     @classmethod
     def from_add(
@@ -117,6 +120,7 @@ class Sequence:
             deadline_at=None if add.deadline_s is None else received_at + add.deadline_s,
             stages=StageClock(received_at),
             adapter=adapter,
+            prediction=PredictedText(array(INT64, add.prediction_token_ids)) if add.prediction_token_ids else None,
         )
 
     @property
@@ -170,4 +174,6 @@ class Sequence:
             num_preemptions=self.num_preemptions,
             num_drafted_tokens=self.num_drafted_tokens,
             num_accepted_tokens=self.num_accepted_tokens,
+            num_accepted_prediction_tokens=0 if self.prediction is None else self.prediction.num_accepted,
+            num_rejected_prediction_tokens=0 if self.prediction is None else self.prediction.num_rejected,
         )

@@ -9,6 +9,9 @@ DRAFT_ROW = np.dtype(
         ("text", np.int64),
         ("length", np.int64),
         ("salt", np.int64),
+        ("num_prompt", np.int64),
+        ("prediction", np.int64),
+        ("num_predicted", np.int64),
         ("num_drafts", np.int64),
         ("num_stops", np.int64),
         ("max_drafts", np.int64),
@@ -21,7 +24,8 @@ DRAFT_ROW = np.dtype(
 """Record of a text to continue: its address (int64 tokens), its length in tokens, and its salt in the n-gram memory.
 
 `num_drafts` draft tokens follow the text already, accepted with the probability `accepted_probability`. `num_stops`
-tokens would end the text. At most `max_drafts` are added. Each has a probability of at least `least_next_probability`,
+tokens would end the text. The first `num_prompt` tokens are the prompt; for the answer behind them, `prediction` is the
+address of `num_predicted` int64 tokens that it may have, 0 without any. At most `max_drafts` are added. Each has a probability of at least `least_next_probability`,
 and all of them together one of at least `least_probability`.
 """
 DRAFT_END = np.dtype([("num_drafts", np.int64), ("is_over", np.int64)], align=True)

@@ -42,6 +42,8 @@ class EnginePrompt:
     """True if the client needs no token before the last one."""
     adapter: str | None = None
     """Adapter that computes the answer; None: the base model alone."""
+    prediction: list[int] | None = None
+    """Tokens that each choice may have; None if the request predicts nothing."""
 
     @property
     def num_tokens(self) -> int:
@@ -120,6 +122,7 @@ class Generation:
             grammar=None if self.prompt.grammar is None else self.prompt.grammar.source,
             is_patient=self.prompt.is_patient,
             adapter=self.prompt.adapter,
+            prediction=self.prompt.prediction,
         )
 
     def __exit__(
@@ -148,6 +151,15 @@ class Generation:
         """Prompt tokens found in the prefix cache."""
         firsts = self.choices[:: self._num_each]
         return sum(choice.stages.num_cached_tokens for choice in firsts if choice.stages is not None)
+
+    @property
+    def predicted_tokens(self) -> tuple[int, int] | None:
+        """Accepted and rejected draft tokens from the prediction, over all choices; None without a prediction."""
+        if self.prompt.prediction is None:
+            return None
+        stages = [choice.stages for choice in self.choices if choice.stages is not None]
+        num_accepted = sum(stage.num_accepted_prediction_tokens for stage in stages)
+        return num_accepted, sum(stage.num_rejected_prediction_tokens for stage in stages)
 
     def cancel(self) -> None:
         """Free the core and end `next` with RequestAbandoned, because the client has disconnected."""

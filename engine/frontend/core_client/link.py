@@ -135,6 +135,7 @@ class CoreLink:
         grammar: str | None = None,
         is_patient: bool = False,
         adapter: str | None = None,
+        prediction: list[int] | None = None,
     ) -> list[int]:
         """Start one sequence for each of `params`.
 
@@ -165,6 +166,7 @@ class CoreLink:
                 grammar=grammar,
                 is_patient=is_patient,
                 adapter=adapter,
+                prediction_token_ids=prediction or [],
             )
             self._transport.write(encode_frame(frame))
             self._guard.sent(prompt_token_ids, cache_salt, adapter)

@@ -105,8 +105,11 @@ class EngineService:
         self._adapter(request)
         prompt = await self._chat_prompt(request)
         grammar = self.text.grammar(request, prompt.start)
+        prediction = None if request.prediction is None else await self._predicted_tokens(request.prediction.text)
         tokenize_s = self.clock() - started_at
-        return self._generation(request, [prompt.token_ids], options, received_at, tokenize_s, grammar, prompt.start)
+        return self._generation(
+            request, [prompt.token_ids], options, received_at, tokenize_s, grammar, prompt.start, prediction
+        )
 
     async def complete(self, request: CompletionRequest, options: RequestOptions, received_at: float) -> Generation:
         """Return a generation, not started yet, that continues raw prompts.
@@ -144,6 +147,17 @@ class EngineService:
         if not request.tools and num_chars + CHARS_PER_TURN * len(request.messages) <= INLINE_CHARS:
             return self.text.chat_prompt(request)
         return await self._off_loop(self.text.chat_prompt, request)
+
+    async def _predicted_tokens(self, text: str) -> list[int]:
+        """Return the tokens of a predicted answer, as many as the context holds; none where no step verifies drafts."""
+        ready = self._ready()
+        if not ready.speculates:
+            return []
+        if self.tokenizer.max_chars_per_token is not None:
+            text = text[: ready.max_model_len * self.tokenizer.max_chars_per_token]
+        encode = self.tokenizer.encode_bare
+        token_ids = encode(text) if len(text) <= INLINE_CHARS else await self._off_loop(encode, text)
+        return token_ids[: ready.max_model_len]
 
     async def tokenize_text(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return the tokens of a raw prompt, by default with the model's start tokens.
@@ -209,6 +223,7 @@ class EngineService:
         tokenize_s: float,
         grammar: Grammar | None = None,
         start: ReasoningStart = "behind",
+        prediction: list[int] | None = None,
     ) -> Generation:
         params = [param for token_ids in prompts for param in self._params(request, len(token_ids))]
         longest = max(map(len, prompts))
@@ -224,6 +239,7 @@ class EngineService:
             # A stop string must be found as soon as its last token arrives.
             is_patient=not request.stream and not request.stops,
             adapter=self._adapter(request),
+            prediction=prediction,
         )
         stop_token_ids = frozenset() if request.ignore_eos else self.tokenizer.stop_token_ids
         use = request.tool_use if isinstance(request, ChatBody) else None
