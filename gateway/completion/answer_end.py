@@ -263,10 +263,16 @@ class _TokenDetails(msgspec.Struct, frozen=True):
     cached_tokens: _NumTokens | None = None
 
 
+class _CompletionDetails(msgspec.Struct, frozen=True):
+    accepted_prediction_tokens: _NumTokens | None = None
+    rejected_prediction_tokens: _NumTokens | None = None
+
+
 class _Usage(msgspec.Struct, frozen=True):
     prompt_tokens: _NumTokens
     completion_tokens: _NumTokens | None = 0
     prompt_tokens_details: _TokenDetails | None = None
+    completion_tokens_details: _CompletionDetails | None = None
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -290,7 +296,10 @@ def usage_of(answer: bytes) -> Usage | None:
     if usage is not None:
         details = usage.prompt_tokens_details
         cached = None if details is None else details.cached_tokens
-        return Usage(usage.prompt_tokens, usage.completion_tokens or 0, cached)
+        found = Usage(usage.prompt_tokens, usage.completion_tokens or 0, cached)
+        if (made := usage.completion_tokens_details) is not None and made.accepted_prediction_tokens is not None:
+            found.predicted_tokens = made.accepted_prediction_tokens, made.rejected_prediction_tokens or 0
+        return found
     return usage_in(document_of(answer)) if _USAGE in answer else None
 
 

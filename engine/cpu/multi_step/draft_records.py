@@ -24,9 +24,9 @@ DRAFT_ROW = np.dtype(
 """Record of a text to continue: its address (int64 tokens), its length in tokens, and its salt in the n-gram memory.
 
 `num_drafts` draft tokens follow the text already, accepted with the probability `accepted_probability`. `num_stops`
-tokens would end the text. The first `num_prompt` tokens are the prompt; for the answer behind them, `prediction` is the
-address of `num_predicted` int64 tokens that it may have, 0 without any. At most `max_drafts` are added. Each has a probability of at least `least_next_probability`,
-and all of them together one of at least `least_probability`.
+tokens would end the text. At most `max_drafts` are added. Each has a probability of at least `least_next_probability`,
+and all of them together one of at least `least_probability`. The text begins with `num_prompt` tokens of the prompt.
+`prediction` is the address of `num_predicted` int64 tokens that the answer behind them may have.
 """
 DRAFT_END = np.dtype([("num_drafts", np.int64), ("is_over", np.int64)], align=True)
 """Record of the draft tokens found for a text: their number, and 1 if a token that ends the text follows them."""

@@ -47,25 +47,24 @@ def align(prediction: Any, tail: Any, num_tail: int, num_output: int) -> tuple[i
 @compiled_exactly
 def agreement(place: int, size: int, num_output: int) -> int:
     """Return the kind of agreement before a place: its length, or AGREES_SO_FAR."""
-    return AGREES_SO_FAR if size == place == num_output and place < LONGEST_AGREEMENT else size
+    if size == place and place == num_output and place < LONGEST_AGREEMENT:
+        return AGREES_SO_FAR
+    return size
 
 
 @compiled_exactly
 def _expected(prediction: Any, tail: Any, num_tail: int, num_known: int, num_output: int) -> int:
     """Return the place behind the newest anchor, as if as many words had been replaced; without one, the same place."""
     for gap in range(1, min(_LONGEST_GAP, num_known - 1) + 1):
-        place, size = _nearest(
-            prediction, tail, num_tail - gap, num_known - gap, num_output - gap, len(prediction)
-        )
+        place, size = _nearest(prediction, tail, num_tail - gap, num_known - gap, num_output - gap, len(prediction))
         if size >= ANCHOR:
-            return place + gap
+            expected: int = place + gap
+            return expected
     return num_output
 
 
 @compiled_exactly
-def _nearest(
-    prediction: Any, tail: Any, num_tail: int, num_known: int, expected: int, reach: int
-) -> tuple[int, int]:
+def _nearest(prediction: Any, tail: Any, num_tail: int, num_known: int, expected: int, reach: int) -> tuple[int, int]:
     """Return the place behind the longest agreement, and its length; of equal ones, the nearest to `expected`.
 
     Only places at most `reach` tokens from it count; (-1, 0) if there is none.

@@ -77,7 +77,7 @@ class Message(msgspec.Struct, frozen=True):
         return len(self.text) + sum(len(call.function.name) + len(call.function.arguments) for call in calls)
 
 
-class Prediction(msgspec.Struct, frozen=True):
+class PredictedContent(msgspec.Struct, frozen=True):
     """Member `prediction` of a request: what the answer may be, for draft tokens."""
 
     type: Literal["content"]
@@ -155,7 +155,7 @@ class ChatBody(SamplingFields, frozen=True, kw_only=True):
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     """Variables for the chat template; each must be one that the template reads."""
-    prediction: Prediction | None = None
+    prediction: PredictedContent | None = None
     """Draft tokens come from it; the answer is the same without it."""
     reasoning_effort: Any = None
     """Handed to a chat template in the form that it reads, otherwise without effect."""

@@ -66,7 +66,8 @@ def first_by_heads(*, is_drawn: bool) -> Kind:
 def prior(kind: Kind) -> float:
     """Return the acceptance rate to assume before any trial.
 
-    It is low for lookups in other texts: their acceptance is measured without verification, so their real rate shows soon.
+    It is low for lookups in other texts: their acceptance is measured without verification, so their real rate shows
+    soon.
     """
     if kind in (MODEL, HEADS):
         return 0.8

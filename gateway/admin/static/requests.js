@@ -78,7 +78,7 @@ function decision(d, i, all) {
 function neighbour({ neighbour: n, cache_entry }) {
   if (!n) return cache_entry && [h("h3", "Cache entry"), facts(["Entry", mono(cache_entry)])];
   return [h("h3", "Nearest cached prompt"), facts(["Similarity", [level(n.similarity), n.similarity.toFixed(3)]], ["Runner-up", n.runner_up?.toFixed(3)], ["Match probability", n.match_probability != null && `${pct(n.match_probability)}, threshold ${pct(n.threshold)}`],
-    ["Decided", `${n.served ? "served" : "not served"}: ${words(n.why)}`], ["Entry", h("a.mono", { href: `/admin/cache?entry=${segment(n.entry_id)}` }, n.entry_id)])];
+    ["Decided", `${n.served ? "served" : n.drafted ? "sent as a prediction" : "not served"}: ${words(n.why)}`], ["Entry", h("a.mono", { href: `/admin/cache?entry=${segment(n.entry_id)}` }, n.entry_id)])];
 }
 function explained(r) {
   const [slowest] = [...r.stages].sort((a, b) => b.ms - a.ms);
@@ -88,7 +88,7 @@ function explained(r) {
     h("h3", "Stages"), stages(r), r.decisions.map(decision), neighbour(r), h("h3", "Request"),
     facts(["Requested model", r.model], ["Route", r.route], ["Deployment", r.deployment], ["Tenant", r.tenant], ["Lane", r.lane], ["Policy", mono(r.policy)], ["Cache", `${cacheWord(r)}, ${words(r.cache_reason)}`],
       ["Degraded", r.degraded.join(", ")], ["Trimmed", Object.entries(r.trimmed).map(([s, n]) => `${words(s)} ${num(n)} tokens`).join(", ")],
-      ["Tokens", r.prompt_tokens != null && num(r.prompt_tokens) + (r.cached_tokens == null ? " in (cached: unknown), " : ` in (${num(r.cached_tokens)} cached), `) + `${num(r.completion_tokens)} out`],
+      ["Tokens", r.prompt_tokens != null && num(r.prompt_tokens) + (r.cached_tokens == null ? " in (cached: unknown), " : ` in (${num(r.cached_tokens)} cached), `) + `${num(r.completion_tokens)} out`], ["Prediction", r.predicted_tokens && `${num(r.predicted_tokens[0])} tokens accepted, ${num(r.predicted_tokens[1])} rejected`],
       ["Bytes", `${num(r.bytes_in)} in, ${num(r.bytes_out)} out`], ["Attempts", r.attempts], ["Stream", r.stream ? "yes" : "no"], ["Client's retry", r.is_retry && "yes"], ["Client's id", r.client_request_id], ["Served by", mono(r.replica)])];
 }
 

@@ -44,6 +44,8 @@ def explanation_of(found: ExplainedRequest) -> str:
         sentences.insert(0, f"{', '.join(failed)} failed first.")
     if found.handed_over is not None:
         sentences.append(_handed_over(found))
+    if found.neighbour is not None and found.neighbour.drafted:
+        sentences.append(_drafted(found.neighbour.match_probability or 0.0, found.predicted_tokens))
     return " ".join(sentences)
 
 
@@ -96,6 +98,14 @@ def _handed_over(found: ExplainedRequest) -> str:
     if first == found.deployment:
         return f"Its answer was requested twice, because no other deployment could take over from {first}."
     return f"The first tokens of {first} were not sure enough, so {found.deployment} took over."
+
+
+def _drafted(match_probability: float, predicted_tokens: tuple[int, int] | None) -> str:
+    sent = f"A near miss of the semantic cache, {_percent(match_probability)} likely, went along as a prediction"
+    if predicted_tokens is None:
+        return f"{sent}; the answer does not tell how much of it was right."
+    num_accepted, num_rejected = predicted_tokens
+    return f"{sent}: {num_accepted} of its tokens were accepted and {num_rejected} rejected."
 
 
 def _percent(ratio: float) -> str:
