@@ -322,8 +322,11 @@ def _usage(stated: Any) -> Usage | None:
     prompt, completion = _count(stated.get("prompt_tokens")), _count(stated.get("completion_tokens"))
     if prompt is None:
         return None
-    details = stated.get("prompt_tokens_details")
-    return Usage(prompt, completion or 0, _count(details.get("cached_tokens")) if isinstance(details, dict) else None)
+    details, made = stated.get("prompt_tokens_details"), stated.get("completion_tokens_details")
+    found = Usage(prompt, completion or 0, _count(details.get("cached_tokens")) if isinstance(details, dict) else None)
+    if isinstance(made, dict) and (accepted := _count(made.get("accepted_prediction_tokens"))) is not None:
+        found.predicted_tokens = accepted, _count(made.get("rejected_prediction_tokens")) or 0
+    return found
 
 
 def _count(stated: Any) -> int | None:

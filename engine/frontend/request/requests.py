@@ -80,7 +80,7 @@ class Message(msgspec.Struct, frozen=True):
 class PredictedContent(msgspec.Struct, frozen=True):
     """Member `prediction` of a request: what the answer may be, for draft tokens."""
 
-    type: Literal["content"]
+    type: Literal["content"] = "content"
     content: str | list[TextPart] | None = None
 
     @property
