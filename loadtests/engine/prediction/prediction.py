@@ -32,7 +32,7 @@ _CELLS: Final = (
     ("wording", 4),
     ("unrelated", 4),
 )
-"""Kind of question and number of requests at once; `known` and `seeded` ask other wordings."""
+"""Kind of question and number of requests at once; `known` and `seeded` use other wordings."""
 _NEAR: Final = (("wording", 1), ("detail", 1))
 _MAX_TOKENS: Final = 128
 _MIN_REPEATS: Final = 2
@@ -120,7 +120,7 @@ async def _answers(
     *,
     side: Side,
 ) -> list[PlainAnswer]:
-    """Ask questions at once, with predictions or without."""
+    """Send questions at once, with predictions or without."""
     calls = []
     for question in group:
         salt = f"call-{next(salts)}"
@@ -131,7 +131,7 @@ async def _answers(
         calls.append(
             answer_chat(
                 engine,
-                question.asked,
+                question.sent,
                 _MAX_TOKENS,
                 salt=salt,
                 prediction=text if side else None,

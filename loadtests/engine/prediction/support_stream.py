@@ -34,7 +34,7 @@ class SupportQuestion:
     """A question of the stream, and the earlier one whose answer is its prediction."""
 
     stored: Conversation
-    asked: Conversation
+    sent: Conversation
 
 
 def support_stream(seed: int) -> dict[str, list[SupportQuestion]]:
@@ -46,14 +46,14 @@ def support_stream(seed: int) -> dict[str, list[SupportQuestion]]:
             goods, other = (_GOODS[(number + place + step) % len(_GOODS)] for step in (0, 3))
             stored = _conversation(wordings[0].format(goods))
             far = topics[(number + 2) % len(topics)][0].format(other)
-            asked = {
+            following = {
                 "wording": wordings[1 + place].format(goods),
                 "detail": wordings[0].format(other),
                 "equal": wordings[0].format(goods),
                 "unrelated": far,
             }
-            for kind, text in asked.items():
-                stream[kind].append(SupportQuestion(stored=stored, asked=_conversation(text)))
+            for kind, text in following.items():
+                stream[kind].append(SupportQuestion(stored=stored, sent=_conversation(text)))
     for questions in stream.values():
         Random(seed).shuffle(questions)
     return stream

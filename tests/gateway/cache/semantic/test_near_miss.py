@@ -82,7 +82,7 @@ async def test_a_near_miss_goes_along_and_the_client_does_not_see_it(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("name", "cache", "prediction", "asked"),
+    ("name", "cache", "prediction", "question"),
     [
         ("off by default", "ttl_s: 60, audit_ratio: 0.0", "on", NEAR),
         ("too far", DRAFTS, "on", FAR),
@@ -91,11 +91,11 @@ async def test_a_near_miss_goes_along_and_the_client_does_not_see_it(tmp_path: P
         ("a deployment that takes none", DRAFTS, "off", NEAR),
     ],
 )
-async def test_else_nothing_goes_along(tmp_path: Path, name: str, cache: str, prediction: str, asked: str) -> None:
+async def test_else_nothing_goes_along(tmp_path: Path, name: str, cache: str, prediction: str, question: str) -> None:
     async with similar(tmp_path, policy=policy(tmp_path, cache, prediction)) as (stack, _):
         stack.small.otherwise = echo()
         await keep(stack, STORED)
-        assert cache_of(await call(stack, asked)) == "miss"
+        assert cache_of(await call(stack, question)) == "miss"
         assert "prediction" not in last_body(stack), name
         assert "penstock_cache_drafts_total{" not in (await stack.get("/metrics", admin=True)).body.decode()
 
