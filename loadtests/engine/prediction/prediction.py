@@ -23,19 +23,19 @@ from loadtests.harness.processes import ProcessFailed, Workbench
 from loadtests.harness.stack import start_engine
 
 _CELLS: Final = (
-    ("wording", 1),
     ("detail", 1),
+    ("wording", 1),
     ("equal", 1),
     ("unrelated", 1),
     ("known", 1),
     ("seeded", 1),
-    ("wording", 4),
+    ("detail", 4),
     ("unrelated", 4),
 )
-"""Kind of question and number of requests at once; `known` and `seeded` use other wordings."""
-_NEAR: Final = (("wording", 1), ("detail", 1))
+"""Kind of question and number of requests at once; `known` and `seeded` differ in a detail."""
 _MAX_TOKENS: Final = 128
-_MIN_REPEATS: Final = 2
+_WARM_UP: Final = 5
+"""Rounds in which the engine learns what predictions are worth; they do not count."""
 _TEMPERATURE: Final = 0.7
 
 Side = bool
@@ -80,7 +80,7 @@ async def measure_prediction(setting: Setting) -> Finding:
 async def _answer_stored(engine: Address, stream: dict[str, list[SupportQuestion]]) -> dict[str, str]:
     """The answers that a cache has, by question."""
     found: dict[str, str] = {}
-    for question in stream["wording"]:
+    for question in stream["detail"]:
         answer = await answer_chat(engine, question.stored, _MAX_TOKENS, salt="stored")
         found[question.stored[-1]["content"]] = answer.text
     return found
@@ -93,10 +93,10 @@ async def _measure(
     cells: dict[Cell, _Times] = {cell: _Times() for cell in _CELLS}
     orders, salts = Random(0), count()
     end_at, number = clock() + seconds, 0
-    size = len(stream["wording"])
-    while number <= _MIN_REPEATS * size // 4 or clock() < end_at:
+    size = len(stream["detail"])
+    while number < _WARM_UP + size or clock() < end_at:
         for kind, batch in _CELLS:
-            questions = stream.get(kind) or stream["wording"]
+            questions = stream.get(kind) or stream["detail"]
             places = [(number * batch + offset) % size for offset in range(batch)]
             group = [questions[place] for place in places]
             found = {}
@@ -105,7 +105,7 @@ async def _measure(
             for one, other in zip(found[False], found[True], strict=True):
                 if one.text != other.text:
                     raise ProcessFailed(f"a prediction changed an answer: {other.text!r} in place of {one.text!r}")
-            if number >= size // 2:  # before, the engine learns what predictions are worth
+            if number >= _WARM_UP:
                 _note(cells[kind, batch], places, found)
         number += 1
     return cells
@@ -157,9 +157,7 @@ def _note(times: _Times, places: Sequence[int], found: dict[Side, list[PlainAnsw
 
 def _finding(cells: dict[Cell, _Times]) -> Finding:
     worst = min(cells, key=lambda cell: cells[cell].ratio)
-    near = [cells[cell] for cell in _NEAR]
     results: Results = {
-        "prediction_near_b1_ratio": sum(one.usual_s(False) for one in near) / sum(one.usual_s(True) for one in near),
         "prediction_worst_ratio": cells[worst].ratio,
         "prediction_worst_cell": f"{worst[0]} b{worst[1]}",
         "prediction_accepted_tokens": sum(times.num_accepted for times in cells.values()),

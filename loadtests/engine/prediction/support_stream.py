@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-SYSTEM: Final = (
-    "You are the support assistant of Harbour Goods, an online shop for household goods. Our rules: parcels leave our "
-    "warehouse within two working days. Returns are free for 30 days after delivery; print the label in your account "
-    "under Orders, put it on the parcel and hand it in at any post office; the refund comes within five working days "
-    "after the parcel has arrived. Damaged goods are replaced free of charge; send us a photo of the damage and the "
-    "order number. The guarantee covers defects of material for two years. Addresses can be changed until the parcel "
-    "has left. Answer the customer's question from these rules in complete sentences."
-)
-# A topic a line: wordings of one question.
+_SYSTEM: Final = "You are the support assistant of an online shop. Answer in a few complete sentences."
+# A topic a line: two wordings of one question.
 _TOPICS: Final = """
-How do I return the {0}? | How can I return the {0}? | I want to send the {0} back. How do I do that?
-My {0} arrived with a scratch. What should I do? | My {0} came with a scratch. What can I do? | There is a scratch on my new {0}. What now?
-When will the {0} that I ordered be sent? | When do you send the {0} that I ordered? | How long does it take until my {0} is sent?
-Can I change the delivery address for the {0}? | Could I change the address my {0} is sent to? | Is it possible to change the address for the {0}?
-How long is the guarantee of the {0}? | How long does the guarantee on the {0} last? | For how many years is the {0} guaranteed?
-When do I get the money back for the {0}? | When will you refund the {0}? | How long does the refund for the {0} take?
-"""  # noqa: E501
-_GOODS: Final = ("kettle", "toaster", "desk lamp", "vacuum cleaner", "coffee grinder", "bread knife", "wall clock")
+My order {order} has not arrived. What can I do? | Order {order} has not come yet. What should I do?
+How do I cancel order {order}? | How can I cancel my order {order}?
+I was charged twice for order {order}. What should I do? | You charged me twice for order {order}. What now?
+The lamp from order {order} is broken. How do I get a new one? | The lamp of order {order} broke. How can I get another?
+Where do I find the invoice for order {order}? | Where is the invoice for order {order}?
+I entered the wrong address for order {order}. Can you help? | The address of order {order} is wrong. Can you help me?
+I ordered on {day}. When will my parcel arrive? | My order is of {day}. When does the parcel come?
+I paid {price} euros by card. How do I get a receipt? | I paid {price} euros by card. How can I get a receipt?
+I live in {town}. Do you deliver to me? | Do you deliver to {town}, where I live?
+I bought a gift card for {price} euros. How do I use it? | How can I use my gift card for {price} euros?
+My name is {name}. I would like to close my account. How? | I am {name}. How can I close my account?
+I sent order {order} back on {day}. When do I get my money? | Order {order} went back on {day}. When is the refund?
+"""
+_DETAILS: Final[Sequence[Mapping[str, object]]] = (
+    {"order": 48213, "day": "3 May", "price": 25, "town": "Leeds", "name": "Anna"},
+    {"order": 77102, "day": "9 May", "price": 40, "town": "Bristol", "name": "Peter"},
+)
 
 Conversation = Sequence[dict[str, str]]
 
@@ -38,26 +40,27 @@ class SupportQuestion:
 
 
 def support_stream(seed: int) -> dict[str, list[SupportQuestion]]:
-    """Questions by how they differ from the stored one: `wording`, `detail`, `equal`, `unrelated`."""
+    """Questions by how they differ from the stored one: `detail`, `wording`, `equal`, `unrelated`.
+
+    A detail is a number, a day, a name or a town: a cache must not serve the stored answer, and most of its text is
+    right.
+    """
     topics = [[wording.strip() for wording in line.split("|")] for line in _TOPICS.strip().splitlines()]
-    stream: dict[str, list[SupportQuestion]] = {"wording": [], "detail": [], "equal": [], "unrelated": []}
-    for number, wordings in enumerate(topics):
-        for place in range(2):
-            goods, other = (_GOODS[(number + place + step) % len(_GOODS)] for step in (0, 3))
-            stored = _conversation(wordings[0].format(goods))
-            far = topics[(number + 2) % len(topics)][0].format(other)
-            following = {
-                "wording": wordings[1 + place].format(goods),
-                "detail": wordings[0].format(other),
-                "equal": wordings[0].format(goods),
-                "unrelated": far,
-            }
-            for kind, text in following.items():
-                stream[kind].append(SupportQuestion(stored=stored, sent=_conversation(text)))
-    for questions in stream.values():
-        Random(seed).shuffle(questions)
-    return stream
+    stream: dict[str, list[SupportQuestion]] = {"detail": [], "wording": [], "equal": [], "unrelated": []}
+    before, now = _DETAILS
+    for number, (wording, other) in enumerate(topics):
+        stored = _conversation(wording.format(**before))
+        following = {
+            "detail": wording.format(**now),
+            "wording": other.format(**before),
+            "equal": wording.format(**before),
+            "unrelated": topics[(number + 5) % len(topics)][0].format(**now),
+        }
+        for kind, text in following.items():
+            stream[kind].append(SupportQuestion(stored=stored, sent=_conversation(text)))
+    order = Random(seed).sample(range(len(topics)), len(topics))
+    return {kind: [questions[place] for place in order] for kind, questions in stream.items()}
 
 
 def _conversation(text: str) -> Conversation:
-    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}]
+    return [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": text}]
