@@ -15,7 +15,11 @@ LONGEST_AGREEMENT = 16
 """Maximum number of newest tokens that are compared."""
 AGREES_SO_FAR = LONGEST_AGREEMENT + 1
 """Agreement of an answer that has less than `LONGEST_AGREEMENT` tokens, all of them as predicted."""
-NUM_AGREEMENTS = AGREES_SO_FAR + 1
+BEGINS = AGREES_SO_FAR + 1
+"""Agreement of an answer that has so few tokens that they show nothing of the rest."""
+NUM_AGREEMENTS = BEGINS + 1
+_FEW = 2
+"""Number of tokens from which an answer shows whether it follows the prediction."""
 ANCHOR = 3
 """Length of an agreement that is taken wherever it stands in the prediction."""
 _LONGEST_GAP = 8
@@ -46,9 +50,9 @@ def align(prediction: Any, tail: Any, num_tail: int, num_output: int) -> tuple[i
 
 @compiled_exactly
 def agreement(place: int, size: int, num_output: int) -> int:
-    """Return the kind of agreement before a place: its length, or AGREES_SO_FAR."""
+    """Return the kind of agreement before a place: its length, AGREES_SO_FAR or BEGINS."""
     if size == place and place == num_output and place < LONGEST_AGREEMENT:
-        return AGREES_SO_FAR
+        return BEGINS if place < _FEW else AGREES_SO_FAR
     return size
 
 

@@ -50,7 +50,7 @@ def by_both(num_matched: int, streak: int) -> Kind:
 
 def by_prediction(agreement: int) -> Kind:
     """Return the kind of a predicted answer's tokens, behind an agreement of `engine.cpu.multi_step.prediction`."""
-    return _PREDICTION + (agreement if agreement == AGREES_SO_FAR else _COARSE[agreement])
+    return _PREDICTION + (agreement if agreement >= AGREES_SO_FAR else _COARSE[agreement])
 
 
 def is_by_prediction(kind: Kind) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.cpu.multi_step.prediction import AGREES_SO_FAR, ANCHOR, LONGEST_AGREEMENT, agreement, align
+from engine.cpu.multi_step.prediction import AGREES_SO_FAR, ANCHOR, BEGINS, LONGEST_AGREEMENT, agreement, align
 
 PROMPT = [901, 902, 903]
 PREDICTED = list(range(10, 40))
@@ -51,7 +51,7 @@ def test_the_prompt_is_no_part_of_the_answer() -> None:
 
 
 def test_an_answer_that_agrees_from_its_beginning_is_a_kind_of_its_own() -> None:
-    assert agreement(0, 0, 0) == AGREES_SO_FAR
+    assert agreement(0, 0, 0) == agreement(1, 1, 1) == BEGINS
     assert agreement(4, 4, 4) == AGREES_SO_FAR
     assert agreement(LONGEST_AGREEMENT, LONGEST_AGREEMENT, LONGEST_AGREEMENT) == LONGEST_AGREEMENT
     assert agreement(6, 0, 6) == 0

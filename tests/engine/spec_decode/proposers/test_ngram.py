@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cpu.multi_step.ngram import LONGEST, LONGEST_STREAK
-from engine.cpu.multi_step.prediction import AGREES_SO_FAR
+from engine.cpu.multi_step.prediction import AGREES_SO_FAR, BEGINS
 from engine.models.prediction_heads import HeadPredictions
 from engine.protocol import Add, SamplingParams
 from engine.spec_decode.proposers.acceptance_stats import (
@@ -250,8 +250,8 @@ def predicted_drafts(answer: SequenceOf[int], lookup: NgramProposer | None = Non
 
 
 def test_a_predicted_answer_is_drafted_from_its_beginning() -> None:
-    kind = by_prediction(AGREES_SO_FAR)
-    assert predicted_drafts([]) == [(30, kind), (31, kind), (32, kind), (33, kind)]
+    begins, agrees = by_prediction(BEGINS), by_prediction(AGREES_SO_FAR)
+    assert predicted_drafts([]) == [(30, begins), (31, begins), (32, agrees), (33, agrees)]
 
 
 def test_a_predicted_answer_is_taken_up_again_behind_other_words() -> None:
@@ -265,9 +265,9 @@ def test_the_likelier_of_prediction_and_earlier_answers_is_followed() -> None:
     record = AcceptanceStats()
     lookup = NgramProposer(record)
     lookup.learn(sequence(BEFORE, [50, 51]))
-    assert predicted_drafts([], lookup)[0] == (30, by_prediction(AGREES_SO_FAR))
+    assert predicted_drafts([], lookup)[0] == (30, by_prediction(BEGINS))
     for _ in range(50):
-        record.observe(by_prediction(AGREES_SO_FAR), was_right=False)
+        record.observe(by_prediction(BEGINS), was_right=False)
         record.observe(by_memory(5, 1), was_right=True)
     assert predicted_drafts([], lookup)[0] == (50, by_memory(5, 1))
 
