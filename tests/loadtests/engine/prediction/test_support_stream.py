@@ -5,7 +5,7 @@ from __future__ import annotations
 from loadtests.engine.prediction.support_stream import support_stream
 
 
-def test_kinds_differ_from_the_stored_question_as_they_say() -> None:
+def test_kinds_differ_from_the_stored_question_as_named() -> None:
     stream = support_stream(1)
     sizes = {len(questions) for questions in stream.values()}
     assert sizes == {12}
