@@ -27,10 +27,9 @@ def policy_check(options: argparse.Namespace) -> int:
     from gateway.config.checks import ConfigError
     from gateway.routing.quality_files import load_predictors
     from routing_policies.advice import advice_on
-    from routing_policies.check import run_tests
     from routing_policies.loading import load_document
     from routing_policies.policy.problems import PolicyError, Problem
-    from routing_policies.proof.prover import proof_as_json, prove, stated_failures
+    from routing_policies.proof.prover import check_document, proof_as_json, prove
 
     problems: Sequence[Problem] = ()
     warnings: Sequence[Problem] = ()
@@ -40,8 +39,8 @@ def policy_check(options: argparse.Namespace) -> int:
         path, text, variables = _policy_text(options)
         policy, document = load_document(text, source=str(path), variables=variables)
         predictors = load_predictors(settings(options).policy.quality_dir)
-        result = run_tests(policy, document, predictors)
-        problems, num_tests = (*result.failures, *stated_failures(policy, document)), result.num_tests
+        result = check_document(policy, document, predictors)
+        problems, num_tests = result.failures, result.num_tests
         warnings = advice_on(policy, document, predictors)
         proof = None if problems else proof_as_json(with_callers(prove(policy), policy), document)
     except PolicyError as error:

@@ -18,11 +18,10 @@ from gateway.policies.local_copy import PolicyCopy
 from gateway.policies.reading import PolicyChecks, PolicyHooks
 from gateway.policies.revision import FILE_AUTHOR, Revision
 from gateway.util.regular_file import read_regular_file
-from routing_policies.check import run_tests
 from routing_policies.loading import MAX_DOCUMENT_BYTES, load_document
 from routing_policies.policy.document import Policy
 from routing_policies.policy.problems import PolicyError
-from routing_policies.proof.prover import stated_failures
+from routing_policies.proof.prover import check_document
 
 REVISION_CHARS = 12
 SETTLE_S = 2.0
@@ -250,7 +249,7 @@ def _parse(
     try:
         text = content.decode("utf-8-sig")
         policy, document = load_document(text, source=str(path), variables=checks.variables)
-        failures = (*run_tests(policy, document, checks.predictors).failures, *stated_failures(policy, document))
+        failures = check_document(policy, document, checks.predictors).failures
         if failures:
             raise PolicyError(str(path), failures)
     except UnicodeDecodeError as error:

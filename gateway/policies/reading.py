@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from gateway.policies.errors import InvalidPolicy
 from gateway.policies.revision import Revision
-from routing_policies.check import run_tests
 from routing_policies.loading import load_document
 from routing_policies.policy.document import Policy
 from routing_policies.policy.nodes import Document
 from routing_policies.policy.problems import PolicyError, Problem
-from routing_policies.proof.prover import stated_failures
+from routing_policies.proof.prover import check_document
 from routing_policies.quality.predictor import Predictors
 
 if TYPE_CHECKING:
@@ -88,8 +87,8 @@ class DocumentReader:
             policy, document = load_document(text, source=SOURCE, variables=self._checks.variables)
         except PolicyError as error:
             return PolicyReading(None, error.problems, 0)
-        result = run_tests(policy, document, self._checks.predictors)
-        problems = [*result.failures, *stated_failures(policy, document)]
+        result = check_document(policy, document, self._checks.predictors)
+        problems = list(result.failures)
         try:
             self._checks.accept(policy)
         except ValueError as error:

@@ -21,6 +21,7 @@ from gateway.recalls.webhook import ATTEMPT_S, RecallWebhook
 from gateway.store.base import StoreUnavailable
 from gateway.util.bounded_dict import Recent
 from gateway.util.doubling_pauses import DoublingPauses
+from gateway.util.next_set import until_set_again
 
 TICK_S: Final = 1.0
 FIRST_PAUSE_S: Final = 1.0
@@ -53,7 +54,7 @@ class DeliveryRules:
 
 @dataclass(slots=True)
 class _Receiver:
-    """What this process knows about one webhook."""
+    """State of one webhook in this process."""
 
     pauses: DoublingPauses = field(default_factory=lambda: DoublingPauses(FIRST_PAUSE_S, LONGEST_PAUSE_S))
     not_before: float = 0.0
@@ -99,10 +100,7 @@ class RecallDelivery:
         while not self._is_closing:
             with suppress(StoreUnavailable):  # its observer has the error
                 await self.step()
-            self._has_news.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(TICK_S):
-                    await self._has_news.wait()
+            await until_set_again(self._has_news, TICK_S)
 
     async def step(self) -> None:
         """Send what is due, if this process holds the lease. Raises StoreUnavailable."""

@@ -15,6 +15,7 @@ from gateway.recalls.notice import RecallNotice, ReceivedAnswer, WrongAnswer
 from gateway.recalls.recall_store import RecallStore
 from gateway.store.base import StoreUnavailable
 from gateway.util.fair_bounded_dict import FairRecent
+from gateway.util.next_set import until_set_again
 from routing_policies.policy.document import Policy
 
 _SEMANTIC: Final = "exact_then_semantic"
@@ -29,7 +30,7 @@ _MIN_TRIM: Final = 100
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 ReceiverEnd = Literal["stored", "dropped"]
-"""What became of a served answer; a metric label."""
+"""End of a served answer that was to be remembered; a metric label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,10 +106,7 @@ class Recalls:
         while True:
             with suppress(StoreUnavailable):  # its observer has the error; what waits is written later
                 await self.write_pending()
-            self._has_findings.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(TICK_S):
-                    await self._has_findings.wait()
+            await until_set_again(self._has_findings, TICK_S)
 
     async def write_pending(self) -> None:
         """Write the served answers that wait, then the findings. Raises StoreUnavailable."""

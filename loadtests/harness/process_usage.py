@@ -1,4 +1,4 @@
-"""What processes use, by `/proc`: processor time, memory, open files and threads, of one or of a whole tree."""
+"""Processor time, memory, open files and threads of one process or of a whole tree, by `/proc`."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def estimate(
 
 
 class _Terms(NamedTuple):
-    """What is averaged for one side, for each evaluated request."""
+    """Values that are averaged for one side, one for each evaluated request."""
 
     weighted: Floats
     robust: Floats

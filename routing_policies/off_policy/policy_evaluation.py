@@ -130,7 +130,7 @@ def evaluate_policy(
 def _good_ratio(records: _Records) -> EvaluatedMeasure:
     choices, outcomes = [], []
     for request, evaluated in records.cases:
-        # A hit in place of a recorded answer is a response that nobody has seen.
+        # A hit in place of a recorded answer is a response that the records do not show.
         is_new_hit = evaluated.is_hit and not request.cache.startswith("hit")
         choices.append(NOTHING_SEEN if is_new_hit else evaluated.choice)
         outcomes.append(float(request.ended == "answered" and request.id not in records.wrong))

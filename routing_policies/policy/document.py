@@ -659,7 +659,7 @@ class Route(_Strict, frozen=True, kw_only=True):
     `pass` sends them on as they were written; `reject` refuses the request and names the field.
     """
     resume: ResumeRule = "off"
-    """What becomes of a stream whose deployment fails before its end: `off` ends it with an error.
+    """Continuation of a stream whose deployment fails before its end: `off` ends it with an error.
 
     `exact` continues it at another deployment of the same engine, model and prompt, with the tokens that the first one
     would have sent. `best_effort` also takes engines that cannot state that their numbers are the same, such as those

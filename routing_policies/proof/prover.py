@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
+from routing_policies.check import CheckResult, run_tests
 from routing_policies.policy.document import Policy
 from routing_policies.policy.nodes import Document
 from routing_policies.policy.problems import PathProblem, Problem
@@ -15,6 +17,7 @@ from routing_policies.proof.requests import ProvenPolicy
 from routing_policies.proof.routes import unreached_aliases, unreached_routes, unserved_names
 from routing_policies.proof.search import MAX_NODES
 from routing_policies.proof.tenants import starved_tenants, wide_keys
+from routing_policies.quality.predictor import Predictors
 
 _Check = Callable[[ProvenPolicy], Iterable[Violation | OpenQuestion]]
 _CHECKS: Final[tuple[_Check, ...]] = (
@@ -36,6 +39,12 @@ def prove(policy: Policy, *, max_nodes: int = MAX_NODES) -> Proof:
         max_nodes: Branches after which one search gives up; what it looked for is then an open question.
     """
     return _proof(ProvenPolicy(policy, max_nodes=max_nodes), _CHECKS)
+
+
+def check_document(policy: Policy, document: Document, predictors: Predictors | None = None) -> CheckResult:
+    """Run every test of the policy, and check what its document states for all requests; see `run_tests`."""
+    result = run_tests(policy, document, predictors)
+    return replace(result, failures=(*result.failures, *stated_failures(policy, document)))
 
 
 def stated_failures(policy: Policy, document: Document) -> tuple[Problem, ...]:

@@ -20,13 +20,13 @@ from routing_policies.proof.texts import TextAnswer, TextAtom, candidates_for, t
 MAX_NODES: Final = 20_000
 """Branches of one search."""
 MAX_WORK: Final = 1_000_000
-"""Evaluations of formulas in all searches of a document, so a large one takes seconds; what is left is not proven."""
+"""Evaluations of formulas in all searches of a document, so a large one takes seconds; the rest is not proven."""
 _CONFIRMED_WORK: Final = 20
 _MAX_TRIED: Final = 512
 _MAX_VALUES: Final = 24
 
 Confirm = Callable[[Mapping[str, Value]], bool]
-"""Whether the code that serves requests agrees that a candidate is what is sought."""
+"""Check of a candidate by the code that serves requests; returns True if it is a witness."""
 
 
 @dataclass(frozen=True, slots=True)

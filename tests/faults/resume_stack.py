@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from gateway.app.app import Gateway
 from gateway.config.sources import config_of
 from tests.e2e.lone_engine import LoneEngine, lone_engine
-from tests.gateway.stack import NO_EJECTION, Stack, sheds_for_no_lag
+from tests.gateway.stack import NO_EJECTION, Stack, holding_nothing
 from tests.support.fault_proxy import FaultProxy
 
 KEY_VARIABLE: Final = "RESUME_TEST_KEY"
@@ -186,13 +184,7 @@ class ResumeStack(Stack):
 
     async def num_resumed(self, end: str = "resumed") -> float:
         """Return the number of continuations with this end."""
-        text = (await self.get("/metrics", admin=True)).body.decode()
-        return sum(
-            sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-            if sample.name == "penstock_resumed_streams_total" and sample.labels.get("end") == end
-        )
+        return await self.metric("penstock_resumed_streams_total", end=end)
 
 
 @asynccontextmanager
@@ -228,12 +220,5 @@ async def resuming(
         )
         log = io.BytesIO()
         gateway = Gateway(config, log_stream=log, ejection=NO_EJECTION)
-        await gateway.start()
-        sheds_for_no_lag(gateway)
-        found = ResumeStack(gateway, (proxies[0], proxies[1]), log)
-        try:
+        async with holding_nothing(ResumeStack(gateway, (proxies[0], proxies[1]), log)) as found:
             yield found
-            await found.until_idle()
-            found.check_integrity()
-        finally:
-            await gateway.stop(drain_timeout_s=0)

@@ -10,14 +10,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from gateway.app.app import Gateway
 from gateway.app.runtime import Surroundings
 from gateway.config.sources import config_of
 from gateway.deployments.health.ejection import EjectionRules, StallRules
 from tests.gateway.scripted import Script, ScriptedUpstream, Wire, chunk, complete
-from tests.gateway.stack import Reply, Stack, sheds_for_no_lag
+from tests.gateway.stack import Reply, Stack, holding_nothing
 from tests.support.fault_proxy import FaultProxy
 
 QUICK = EjectionRules(consecutive_failures=3, first_s=0.2, longest_s=1.0, stall=StallRules(least_s=0.2))
@@ -75,16 +73,6 @@ class FaultStack(Stack):
                 return lines
             await asyncio.sleep(0.005)
         raise AssertionError(f"{len(self.lines())} of {num} requests were recorded")
-
-    async def metric(self, name: str, **labels: str) -> float:
-        """Sum of a counter's samples that carry these labels."""
-        text = (await self.get("/metrics", admin=True)).body.decode()
-        return sum(
-            sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-            if sample.name == name and labels.items() <= sample.labels.items()
-        )
 
     async def check_invariants(self, num_sent: int) -> None:
         """Every request ended once, nothing is held, connections are idle or closed, retries stored to their budget."""
@@ -154,15 +142,8 @@ async def faulty(
         )
         log = io.BytesIO()
         gateway = Gateway(config, log_stream=log, ejection=ejection, around=around)
-        await gateway.start()
-        sheds_for_no_lag(gateway)
-        found = FaultStack(gateway, engines, proxies, log)
-        try:
+        async with holding_nothing(FaultStack(gateway, engines, proxies, log)) as found:
             yield found
-            await found.until_idle()
-            found.check_integrity()
-        finally:
-            await gateway.stop(drain_timeout_s=0)
 
 
 def streaming(*texts: str, pause_s: float = 0.0, first_s: float = 0.0) -> Script:

@@ -21,6 +21,14 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     server.kill()
 
 
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    """A Redis to be mistreated."""
+    found = RedisServer(tmp_path / "redis").start()
+    yield found
+    found.kill()
+
+
 @pytest.fixture(params=["embedded", "redis"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Of a store that is empty."""

@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.access.local_token import read_token
 from gateway.app.app import Gateway
@@ -147,6 +149,16 @@ class Stack:
         self.gateway.log.flush()
         return [line for text in self._log.getvalue().splitlines() if (line := json.loads(text))["event"] == event]
 
+    async def metric(self, name: str, **labels: str) -> float:
+        """Sum of a counter's samples that carry these labels."""
+        text = (await self.get("/metrics", admin=True)).body.decode()
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
     async def until_idle(self) -> None:
         """Wait until no request is under way."""
         for _ in range(400):
@@ -172,10 +184,22 @@ class Stack:
         return list(self.gateway.snapshot.deployments.values())
 
 
-def sheds_for_no_lag(gateway: Gateway) -> None:
-    """Stop the lag meter: on a busy test machine it would have requests shed that the test is not about."""
+S = TypeVar("S", bound=Stack)
+
+
+@asynccontextmanager
+async def holding_nothing(stack: S) -> AsyncIterator[S]:
+    """The stack with its gateway started; checks on the way out that nothing leaked."""
+    gateway = stack.gateway
+    await gateway.start()
     assert gateway._lag is not None
-    gateway._lag.stop()
+    gateway._lag.stop()  # on a busy test machine it would have requests shed that the test is not about
+    try:
+        yield stack
+        await stack.until_idle()
+        stack.check_integrity()
+    finally:
+        await gateway.stop(drain_timeout_s=0)
 
 
 @asynccontextmanager
@@ -206,12 +230,5 @@ async def running(
         gateway = Gateway(
             config, log_stream=log, ejection=ejection, load_encoder=load_encoder, match_models=match_models
         )
-        await gateway.start()
-        sheds_for_no_lag(gateway)
-        stack = Stack(gateway, small, large, log)
-        try:
+        async with holding_nothing(Stack(gateway, small, large, log)) as stack:
             yield stack
-            await stack.until_idle()
-            stack.check_integrity()
-        finally:
-            await gateway.stop(drain_timeout_s=0)

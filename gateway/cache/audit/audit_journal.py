@@ -23,6 +23,7 @@ from gateway.cache.exact.sealed import seal, unseal
 from gateway.store.base import Store, StoreUnavailable
 from gateway.store.follower import ChangeFollower
 from gateway.util.fair_bounded_dict import FairRecent
+from gateway.util.next_set import until_set_again
 
 SPACE: Final = "cache.audits"
 RECORD_S: Final = 7 * 24 * 3600.0
@@ -87,10 +88,7 @@ class AuditJournal:
                 await self.follow()
                 self.count_traffic()
                 await self.write_pending()
-            self._has_news.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(TICK_S):
-                    await self._has_news.wait()
+            await until_set_again(self._has_news, TICK_S)
 
     async def write_pending(self) -> None:
         """Write what waits. Raises StoreUnavailable."""

@@ -116,12 +116,6 @@ class Fixed(random.Random):
         return self._number
 
 
-async def metric(stack: Stack, name: str) -> float:
-    """The sum of a family's counts."""
-    lines = (await stack.get("/metrics", admin=True)).body.decode().splitlines()
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"penstock_{name}"))
-
-
 async def test_over_two_replicas_each_receiver_gets_one_notice_and_one_webhook(
     tmp_path: Path, redis: RedisServer
 ) -> None:
@@ -153,7 +147,7 @@ async def test_over_two_replicas_each_receiver_gets_one_notice_and_one_webhook(
         assert (await recalls(one)) == (await recalls(other)), "in one order"
         assert sorted(receiver.taken) == sorted(wanted)
         assert len({webhook.headers["webhook-id"] for webhook in receiver.received}) == 4
-        assert await metric(one, "recalls_total") + await metric(other, "recalls_total") == 4.0
+        assert await one.metric("penstock_recalls_total") + await other.metric("penstock_recalls_total") == 4.0
         assert STORED not in str([webhook.body for webhook in receiver.received]) + str(found)
         assert unrelated not in receiver.taken
         for stack in (one, other):

@@ -8,7 +8,7 @@ import re
 import signal
 import statistics
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,6 @@ from tests.gateway.stack import Reply, Stack, chat, encode, running
 from tests.gateway.store.redis_server import RedisServer
 
 MAX_PENALTY_MS = 5.0
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    """A Redis to be mistreated."""
-    found = RedisServer(tmp_path / "redis").start()
-    yield found
-    found.kill()
 
 
 @pytest.fixture
@@ -66,20 +58,15 @@ async def serve(stack: Stack, tenant: str, count: int = 40) -> list[float]:
     return [admit_ms(reply) for reply in replies]
 
 
-async def metric(stack: Stack, name: str) -> float:
-    text = (await stack.get("/metrics", admin=True)).body.decode()
-    return float(next(line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(name)))
-
-
 async def until_store_is(stack: Stack, *, up: bool) -> None:
     async with asyncio.timeout(20):
-        while await metric(stack, "penstock_store_up") != float(up):
+        while await stack.metric("penstock_store_up") != float(up):
             await asyncio.sleep(0.02)
 
 
 async def test_a_killed_redis_costs_no_request_and_no_time(stack: Stack, server: RedisServer, tenant: str) -> None:
     await serve(stack, tenant)
-    assert await metric(stack, "penstock_store_up") == 1.0
+    assert await stack.metric("penstock_store_up") == 1.0
     server.kill()
     took = await serve(stack, tenant, 100)
     assert sorted(took)[94] <= MAX_PENALTY_MS

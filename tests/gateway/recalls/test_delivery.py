@@ -21,7 +21,7 @@ HOOK = RecallWebhook(tenant="dev", target=Target.parse("https://shop.example.com
 
 
 class Receivers:
-    """What all processes share in these tests: time, and who takes notices."""
+    """Time and receivers that all processes share in these tests."""
 
     def __init__(self) -> None:
         self.now = NOW

@@ -14,8 +14,8 @@ from gateway.recalls.notice import ReceivedAnswer, WrongAnswer
 from gateway.recalls.recall_store import RecallStore
 from gateway.recalls.recalls import MAX_WAITING, Recalls, RecallSink
 from gateway.store.base import Store, StoreLoss, StoreUnavailable
-from gateway.store.forwarding import ForwardingStore
 from routing_policies.policy.document import Policy
+from tests.gateway.store.wrapped_store import WrappedStore
 
 NOW = 1_000_000.0
 POLICY = {
@@ -33,38 +33,26 @@ POLICY = {
 }
 
 
-class FailingStore(ForwardingStore):
+class FailingStore(WrappedStore):
     """A store that fails at random, half the time after it has done what it reports as failed."""
 
     def __init__(self, store: Store, rng: random.Random, ratio: float) -> None:
-        self.store = store
+        super().__init__(store)
         self.ratio = ratio
         self._rng = rng
-
-    def nodes(self) -> tuple[str, ...]:
-        return self.store.nodes()
-
-    def node_of(self, space: str) -> str:
-        return self.store.node_of(space)
-
-    async def ping(self, node: str = "") -> None:
-        await self.store.ping(node)
-
-    async def aclose(self) -> None:
-        await self.store.aclose()
 
     async def _forward(self, operation: str, *arguments: Any, **options: Any) -> Any:
         draw = self._rng.random()
         if draw < self.ratio / 2.0:
             raise StoreUnavailable(StoreLoss.DOWN, "before it was done")
-        result = await getattr(self.store, operation)(*arguments, **options)
+        result = await super()._forward(operation, *arguments, **options)
         if draw < self.ratio:
             raise StoreUnavailable(StoreLoss.SLOW, "after it was done")
         return result
 
 
 class Noted:
-    """What a process counted."""
+    """Ends and notices that a process counted."""
 
     def __init__(self) -> None:
         self.ends: list[str] = []

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gateway.recalls.store_lease import LEASE_S, TRY_S, StoreLease
-from gateway.store.base import Store, StoreLoss, StoreUnavailable
-from gateway.store.forwarding import ForwardingStore
+from gateway.store.base import Store, StoreUnavailable
+from tests.gateway.store.wrapped_store import SwitchedStore
 
 
 class Clock:
@@ -40,36 +40,11 @@ async def test_a_holder_that_stalled_learns_that_another_one_holds_it(store: Sto
     assert not await one.hold()
 
 
-class Lost(ForwardingStore):
-    """A store that is lost once `is_lost` is set."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.is_lost = False
-
-    def nodes(self) -> tuple[str, ...]:
-        return self.store.nodes()
-
-    def node_of(self, space: str) -> str:
-        return self.store.node_of(space)
-
-    async def ping(self, node: str = "") -> None:
-        await self.store.ping(node)
-
-    async def aclose(self) -> None:
-        await self.store.aclose()
-
-    async def _forward(self, operation: str, *arguments: object, **options: object) -> object:
-        if self.is_lost:
-            raise StoreUnavailable(StoreLoss.DOWN, "lost")
-        return await getattr(self.store, operation)(*arguments, **options)
-
-
 async def test_without_the_store_a_lease_lasts_for_half_its_time(store: Store) -> None:
-    clock, lost = Clock(), Lost(store)
-    lease = StoreLease(lost, "test", holder="one", clock=clock)
+    clock, switched = Clock(), SwitchedStore(store)
+    lease = StoreLease(switched, "test", holder="one", clock=clock)
     assert await lease.hold()
-    lost.is_lost = True
+    switched.is_away = True
     clock.now += LEASE_S * 0.4
     assert await lease.hold()
     clock.now += LEASE_S * 0.2

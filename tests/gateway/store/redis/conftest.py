@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
 
 from gateway.store.base import Store
 from tests.gateway.store.conftest import open_at
 from tests.gateway.store.redis_server import RedisServer
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    """A Redis to be mistreated."""
-    found = RedisServer(tmp_path / "redis").start()
-    yield found
-    found.kill()
 
 
 @pytest.fixture
