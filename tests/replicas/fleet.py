@@ -352,6 +352,7 @@ class Fleet:
         assert load.failures == [], f"{load.failures[:5]} of {len(load.seen)}\n{self.troubles()}"
         assert load.misses == [], f"{load.misses[:5]}"
         await self.until_store_is_up()
+        await self.until_each(reads_audit_log, "policy, keys and audit log, which have connections of their own")
         await self.check_quota(load)
         await self.check_policy()
         await self.check_keys()
@@ -482,6 +483,10 @@ async def started(servers: S) -> AsyncIterator[S]:
 
 async def has_store(replica: Replica) -> bool:
     return await replica.metric("penstock_store_up") == 1.0
+
+
+async def reads_audit_log(replica: Replica) -> bool:
+    return (await replica.admin("GET", "audit/verify")).status == 200
 
 
 async def has_lost_store(replica: Replica) -> bool:
