@@ -224,7 +224,7 @@ class Counters(msgspec.Struct, kw_only=True):
     preemptions: int = 0
     steps: int = 0
     adapter_steps: int = 0
-    """Steps in which torch computed sequences with adapters."""
+    """Steps with sequences that use adapters."""
 
 
 class AdapterReport(msgspec.Struct, frozen=True, kw_only=True):

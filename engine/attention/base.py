@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 
-
-class StateUse(NamedTuple):
-    """Slots of recurrent states that a step reads and writes for one sequence."""
-
-    read: int | None
-    """Slot of the state before the step's tokens; None: the sequence begins."""
-    write: int
-    """Slot of the state behind them; another one, so that the step can be computed again."""
-    saved: tuple[tuple[int, int], ...] = ()
-    """States at block borders within the step's tokens: the number of tokens before each, ascending, and its slot."""
-
-    @property
-    def last_slot(self) -> int:
-        """Largest slot that is written."""
-        return max(self.write, *(slot for _, slot in self.saved), 0)
+from engine.attention.step_states import StepStates
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +42,8 @@ class ForwardContext:
     """
     adapters: list[int | None] | None = None
     """Index of each sequence's adapter in the stacked weights, None for the base model; None: no sequence has any."""
-    states: list[StateUse] | None = None
-    """Recurrent states of each sequence; None: the model has none."""
+    states: StepStates | None = None
+    """Recurrent states of the sequences; None: the model has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,13 @@ A head's state S [key_dim, value_dim] follows, for a token with key k, value v, 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch.nn import functional
+
+from engine.attention.step_states import StepStates
 
 _CHUNK = 64
 """Number of tokens whose updates are solved together."""
@@ -96,14 +99,48 @@ def _run_chunk(state: torch.Tensor, inputs: DeltaInputs) -> tuple[torch.Tensor, 
     return outputs, state * total[:, -1].exp()[:, None, None] + (keys * left).mT @ changes
 
 
-def convolve(window: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Return SiLU of each channel's sum over the newest inputs: [..., T + K - 1, channels] to [..., T, channels].
+def advance(states: torch.Tensor, step: StepStates, inputs: DeltaInputs) -> torch.Tensor:
+    """Advance the states of a step's sequences.
 
-    `weight` is [K, channels], the newest input's last.
+    Args:
+        states: float32 [slots, heads, key_dim, value_dim], changed in place.
+        step: Slots of the sequences.
+        inputs: All tokens of the step.
+
+    Returns:
+        Outputs [T, heads, value_dim].
     """
-    size = weight.shape[0]
-    length = window.shape[-2] - size + 1
-    mixed = window[..., :length, :] * weight[0]
-    for offset in range(1, size):
-        mixed = mixed.addcmul(window[..., offset : offset + length, :], weight[offset])
+    outputs = torch.empty_like(inputs.values)
+    single: list[tuple[int, int, int]] = []
+    for use, (start, end) in zip(step.uses, pairwise(step.query_starts), strict=True):
+        if end - start == 1 and use.read is not None:
+            single.append((start, use.read, use.write))
+            continue
+        state = torch.zeros_like(states[0]) if use.read is None else states[use.read]
+        done = start
+        for cut, slot in (*use.saved, (end - start, use.write)) if end > start else ():
+            tokens = slice(done, start + cut)
+            outputs[tokens], state = run_sequence(state, inputs.cut(tokens))
+            states[slot] = state
+            done = start + cut
+    if single:
+        at, reads, writes = torch.tensor(single).unbind(1)
+        outputs[at], states[writes] = step_states(states[reads], DeltaInputs(*(part[at] for part in inputs)))
+    return outputs
+
+
+def convolve(inputs: torch.Tensor, windows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Return SiLU of each channel's weighted sum over a window of inputs.
+
+    Args:
+        inputs: [N, channels].
+        windows: int64 [T, K]: indices of each window's inputs, the newest last.
+        weight: [K, channels], the newest input's last.
+
+    Returns:
+        [T, channels].
+    """
+    mixed = inputs[windows[:, 0]] * weight[0]
+    for place in range(1, weight.shape[0]):
+        mixed.addcmul_(inputs[windows[:, place]], weight[place])
     return functional.silu(mixed)

@@ -10,6 +10,7 @@ from typing import TypedDict
 
 import torch
 
+from engine.attention.base import KVCache
 from engine.config import CoreConfig, EngineConfigError
 from engine.core.fault_isolation import FaultIsolation
 from engine.core.inbox import Inbox
@@ -29,7 +30,7 @@ from engine.forecast.output_forecast import OutputForecast
 from engine.forecast.step_time import StepTimeModel
 from engine.kv_cache.block_manager import BlockManager
 from engine.kv_cache.kv_pool import reachable_model_len, useful_blocks
-from engine.kv_cache.state_slots import StateSlots
+from engine.kv_cache.state_slots import StateSlots, num_state_slots
 from engine.lora.adapter_table import AdapterTable
 from engine.models.decoder import Decoder, Model
 from engine.models.families.registry import read_model_config
@@ -46,7 +47,7 @@ from engine.runner.cpu_steps import (
     settle_steps,
     with_compiled_steps,
 )
-from engine.runner.cuda_graphs import GraphApi, graph_model
+from engine.runner.cuda_graphs import CapturableModel, GraphApi, graph_model
 from engine.runner.machine import Machine, find_machine
 from engine.runner.overlap_runner import OverlapRunner
 from engine.runner.runner import ModelRunner
@@ -260,7 +261,7 @@ def _draft_models(config: CoreConfig, model: Model, machine: Machine) -> tuple[M
 def _model(config: CoreConfig, machine: Machine, packer: WeightPacker | None) -> Model:
     """Return the model, alone or as the leader of a tensor-parallel group."""
     if read_model_config(config.model_dir).traits.recurrent is not None:
-        _check_recurrent(config, machine)
+        _check_recurrent(config)
     rank_group = RankGroup.start(config, machine.device) if config.compute.tensor_parallel > 1 else None
     model: Model = load_model(
         config.model_dir,
@@ -278,10 +279,8 @@ def _model(config: CoreConfig, machine: Machine, packer: WeightPacker | None) ->
     return with_compiled_steps(config, model, machine.backend, packer)
 
 
-def _check_recurrent(config: CoreConfig, machine: Machine) -> None:
+def _check_recurrent(config: CoreConfig) -> None:
     """Raise EngineConfigError for settings under which recurrent layers are not computed."""
-    if machine.device.type != "cpu":
-        raise EngineConfigError("device: recurrent layers (gated delta net) are computed on a CPU only")
     if config.compute.tensor_parallel > 1:
         raise EngineConfigError("tensor_parallel: recurrent layers are computed by one process only")
     if config.compute.overlap == "on":
@@ -357,15 +356,27 @@ def _runner(
     """Return a runner over a fresh pool; with `graphs`, its decode and verification steps are captured."""
     if isinstance(model, LeaderModel):
         model.open_pool(pool.num_blocks)
+    has_states = model.config.traits.recurrent is not None
     caches = machine.allocate_pool(
         model.attention_specs, pool.num_blocks, config.kv.block_size, num_window_blocks=pool.num_window_blocks
     )
-    if graphs is not None and isinstance(model, Decoder):
-        model = graph_model(config, model, caches, graphs, max_model_len=max_model_len, device=machine.device)
+    capture = partial(
+        _captured,
+        config,
+        caches,
+        graphs,
+        max_model_len=max_model_len,
+        device=machine.device,
+        num_states=num_state_slots(max_num_seqs(config)) if has_states else 0,
+    )
+    if isinstance(model, Decoder):
+        model = capture(model)
     if adapters is not None:
-        model = adapters.model(model)
+        model = adapters.model(model, capture)
     make = (
-        partial(OverlapRunner, chooser=machine.chooser or TorchChooser()) if _overlaps(config, machine) else ModelRunner
+        partial(OverlapRunner, chooser=machine.chooser or TorchChooser())
+        if _overlaps(config, machine) and not has_states
+        else ModelRunner
     )
     return make(
         model,
@@ -378,6 +389,24 @@ def _runner(
         max_num_seqs=max_num_seqs(config),
         max_blocks=-(-max_model_len // config.kv.block_size),
         places=None if pool.windows is None else pool.windows.places,
+    )
+
+
+def _captured(
+    config: CoreConfig,
+    caches: list[KVCache],
+    graphs: GraphApi | None,
+    model: CapturableModel,
+    *,
+    max_model_len: int,
+    device: torch.device,
+    num_states: int,
+) -> Model:
+    """Return a model whose decode and verification steps are captured, if there is an interface to capture."""
+    if graphs is None:
+        return model
+    return graph_model(
+        config, model, caches, graphs, max_model_len=max_model_len, device=device, num_state_slots=num_states
     )
 
 

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from engine.attention.base import StateUse
+from engine.attention.step_states import StateUse
 
 SLOTS_PER_SEQUENCE = 4
 """A running sequence's states before and behind a step, and the two that the step may save."""

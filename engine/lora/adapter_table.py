@@ -121,7 +121,7 @@ class AdapterTable:
         entry = self._entries[result.name]
         if result.error is None:
             entry.state = "ready"
-            logger.info("adapter %s is loaded; torch computes the sequences that use it", result.name)
+            logger.info("adapter %s is loaded", result.name)
             self._reports.append(AdapterReport(name=result.name, change="loaded"))
         else:
             del self._entries[result.name]

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 
 from engine.lora.projections import ProjectionName
-from engine.lora.stacked_weights import ProjectionWeights, StackedWeights
+from engine.lora.stacked_weights import AddTokenProducts, ProjectionWeights, StackedWeights
 from engine.lora.step_rows import AdapterGroup
 from engine.models.decoder import Decoder, DecoderLayer
 from engine.models.linear import Linear
 from engine.models.mlp import DenseMLP
 
 
+class TokenAdapters(NamedTuple):
+    """Adapters of a step's tokens, and what adds their products."""
+
+    indices: torch.Tensor
+    """int32 [T]: index of each token's adapter in the stacked weights; -1: none."""
+    add: AddTokenProducts
+
+
 @dataclass(slots=True)
 class StepAdapters:
-    """Adapters of the step under way, shared by all projections of a model; no group: every row is the base model's."""
+    """Adapters of the step under way, shared by all projections of a model: by groups of rows, or token by token."""
 
     groups: list[AdapterGroup] = field(default_factory=list)
+    """No group: every row is the base model's."""
+    by_token: TokenAdapters | None = None
+    """Adapters token by token, in place of groups; None: by groups."""
 
 
 class LoraLinear:
@@ -46,6 +58,10 @@ class LoraLinear:
         self._add_products(inputs, total)
 
     def _add_products(self, inputs: torch.Tensor, out: torch.Tensor) -> None:
+        if self._step.by_token is not None:
+            indices, add = self._step.by_token
+            self._weights.add_by_token(out, inputs, indices, add)
+            return
         for group in self._step.groups:
             product = self._weights.product(group.adapter)
             if product is not None:

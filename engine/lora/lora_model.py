@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from engine.attention.base import ForwardContext, KVCache
 from engine.lora.lora_linear import StepAdapters
 from engine.lora.step_rows import StepPart, group_rows, part_of
+from engine.lora.token_adapters import TokenAdapterModel
 from engine.models.decoder import Decoder, Model
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSteps:
+    """Steps of few tokens a sequence on a GPU, in which every token names its adapter."""
+
+    adapters: TokenAdapterModel
+    model: Model
+    """The same model, captured where it can be."""
 
 
 class LoraModel:
     """Model of the same interface for steps with adapters; steps without any are the base model's own.
 
-    Torch computes sequences with adapters, also where the base model has compiled steps or CUDA graphs. Beside
-    compiled steps the sequences without adapters run apart, so that their numbers do not depend on the others.
+    On a CPU torch computes sequences with adapters, also where the base model has compiled steps. The sequences without
+    adapters run apart then, so that their numbers do not depend on the others. On a GPU torch computes prompts, and
+    kernels decode; those steps are captured like others.
     """
 
-    def __init__(self, base: Model, decoder: Decoder, step: StepAdapters, *, runs_base_apart: bool) -> None:
+    def __init__(
+        self,
+        base: Model,
+        decoder: Decoder,
+        step: StepAdapters,
+        *,
+        runs_base_apart: bool,
+        token_steps: TokenSteps | None = None,
+    ) -> None:
         """Wrap a model.
 
         Args:
@@ -25,6 +46,7 @@ class LoraModel:
             decoder: Decoder with the same weights, whose projections add the products of the adapters of `step`.
             step: Adapters of the step under way.
             runs_base_apart: True if sequences without adapters are always computed by `base`.
+            token_steps: Steps of few tokens a sequence by kernels; None: torch computes them too.
         """
         self.config = base.config
         self.attention_specs = base.attention_specs
@@ -32,6 +54,7 @@ class LoraModel:
         self._decoder = decoder
         self._step = step
         self._runs_base_apart = runs_base_apart
+        self._token_steps = token_steps
 
     @torch.inference_mode()
     def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
@@ -48,6 +71,9 @@ class LoraModel:
         adapters = context.adapters
         if adapters is None:
             return self._base.forward(token_ids, context, caches)
+        steps = self._token_steps
+        if steps is not None and steps.adapters.fill(context.query_starts, adapters):
+            return steps.model.forward(token_ids, context, caches)
         if not self._runs_base_apart or None not in adapters:
             return self._forward_adapted(token_ids, context, caches)
         num_found = token_ids.shape[0] if context.sampled is None else len(context.sampled)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -11,6 +12,25 @@ from engine.lora.adapter_file import AdapterFile, LowRankWeights
 from engine.lora.projections import AdaptedProjection, ProjectionName, adapted_projections
 from engine.lora.step_rows import AdapterGroup
 from engine.models.config.config import ModelConfig
+
+
+class AddTokenProducts(Protocol):
+    """Function that adds each token's product: `engine.kernels.token_adapters.add_token_products`."""
+
+    def __call__(
+        self,
+        out: torch.Tensor,
+        inputs: torch.Tensor,
+        adapters: torch.Tensor,
+        weights: torch.Tensor,
+        table: torch.Tensor,
+        spans: torch.Tensor,
+        *,
+        max_rank: int,
+        max_size: int,
+    ) -> None:
+        """Add the products to `out` in place."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +74,38 @@ class ProjectionWeights:
         self.projection = projection
         self._memory = torch.zeros(num_adapters, projection.num_weights(max_rank), dtype=dtype, device=device)
         self._products: list[LowRankProduct | None] = [None] * num_adapters
+        modules = projection.modules
+        self._max_rank = max_rank
+        self._max_size = max(module.size for module in modules)
+        # Rank, first row of the matrix down and place of the matrix up, for kernels that look them up.
+        self._table = torch.zeros(num_adapters, len(modules), 3, dtype=torch.int64, device=device)
+        self._spans = torch.tensor([(module.start, module.size) for module in modules], device=device)
 
     def product(self, adapter: int) -> LowRankProduct | None:
         """Return an adapter's product; None if it leaves this projection as it is."""
         return self._products[adapter]
 
+    def add_by_token(
+        self, out: torch.Tensor, inputs: torch.Tensor, adapters: torch.Tensor, add: AddTokenProducts
+    ) -> None:
+        """Add the products of the tokens' adapters, int32 [T] (-1: none), of inputs [T, in] to `out` [T, out]."""
+        add(
+            out,
+            inputs,
+            adapters,
+            self._memory,
+            self._table,
+            self._spans,
+            max_rank=self._max_rank,
+            max_size=self._max_size,
+        )
+
     def store(self, adapter: int, parts: Sequence[LowRankWeights]) -> None:
         """Replace the weights of an adapter that no step uses."""
+        table = torch.zeros(len(self.projection.modules), 3, dtype=torch.int64)
         if not parts:
             self._products[adapter] = None
+            self._table[adapter].copy_(table)
             return
         rank, in_size = parts[0].down.shape
         memory = self._memory[adapter]
@@ -75,7 +118,9 @@ class ProjectionWeights:
             up = memory[start : start + part.module.size * rank].view(rank, part.module.size)
             up.copy_(part.up.t())
             ups.append(_Up(up, low, slice(part.module.start, part.module.end)))
+            table[self.projection.modules.index(part.module)] = torch.tensor((rank, index * rank, start))
             start += part.module.size * rank
+        self._table[adapter].copy_(table)
         self._products[adapter] = LowRankProduct(down.t(), tuple(ups))
 
 

@@ -136,9 +136,13 @@ class Decoder:
         self._buffers = ActivationBuffers(config, embedding.dtype, embedding.device)
 
     @torch.inference_mode(False)
-    def reserve(self, num_tokens: int, num_positions: int) -> None:
-        """Grow buffers and tables to this size now; they keep their addresses until a larger step."""
+    def reserve(self, num_tokens: int, num_positions: int, num_state_slots: int = 0) -> None:
+        """Grow buffers, tables and recurrent states to this size now; they keep their addresses until a larger step."""
         self._buffers.of(num_tokens)
+        for layer in self.layers:
+            if isinstance(layer, RecurrentLayer):
+                mixer = layer.mixer
+                mixer.memory.reserve(num_state_slots, mixer.traits, self.embedding.dtype, self.embedding.device)
         for rotary in (self.rotary, self.local_rotary, self.still_rotary):
             if rotary is not None:
                 rotary.reserve(num_positions)

@@ -23,15 +23,17 @@ class FusedDecoderLayer(DecoderLayer):
     ) -> None:
         """Compute the layer and update the residual in place."""
         assert isinstance(backend, TritonPagedAttention), f"a backend without fused heads: {backend.name}"
-        assert self.output_gate is None, "a gate on the output of fused attention"
         residual, normed = activations.residual, activations.normed
-        self.qkv.into(_normed(self.attention_norm, residual, normed), activations.qkv)
+        inputs = _normed(self.attention_norm, residual, normed)
+        self.qkv.into(inputs, activations.qkv)
         head_norm = self.qk_norm
         if isinstance(head_norm, HeadGroupNorm):
             head_norm.into(activations.heads_to_norm, activations.heads_to_norm)
             head_norm = None
         assert head_norm is None or isinstance(head_norm, FusedRMSNorm)
         attended = backend.rotate_and_forward(activations.qkv, rotations, head_norm, cache, self.spec).flatten(1)
+        if self.output_gate is not None:
+            attended.mul_(self.output_gate.apply(inputs).sigmoid_())
         inputs = self._add_attended(attended, residual, normed)
         if self.mlp_output_norm is None and self.branch_scale is None:
             self.mlp.add_to(residual, inputs, activations)

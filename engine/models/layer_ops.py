@@ -6,6 +6,8 @@ from typing import Protocol
 
 import torch
 
+from engine.attention.gated_delta import DeltaInputs, advance
+from engine.attention.step_states import StepStates
 from engine.models.config.config import Activation
 from engine.models.decoder import DecoderLayer
 from engine.models.layers import RMSNorm
@@ -28,6 +30,10 @@ class LayerOps(Protocol):
         """Return a norm over the last axis."""
         ...
 
+    def advance(self, states: torch.Tensor, step: StepStates, inputs: DeltaInputs) -> torch.Tensor:
+        """Advance the recurrent states of a step's sequences in place; outputs [T, heads, value_dim]."""
+        ...
+
 
 class TorchLayerOps:
     """Layer operations from plain torch, on any device."""
@@ -41,6 +47,10 @@ class TorchLayerOps:
     def norm(self, weight: torch.Tensor, eps: float, offset: float) -> RMSNorm:
         """Return a norm over the last axis."""
         return RMSNorm(weight, eps, offset)
+
+    def advance(self, states: torch.Tensor, step: StepStates, inputs: DeltaInputs) -> torch.Tensor:
+        """Advance the recurrent states of a step's sequences in place; outputs [T, heads, value_dim]."""
+        return advance(states, step, inputs)
 
 
 def layer_ops(device: torch.device) -> LayerOps:

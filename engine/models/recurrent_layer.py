@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 from torch.nn import functional
 
-from engine.attention.base import ForwardContext, StateUse
-from engine.attention.gated_delta import DeltaInputs, convolve, normalize_keys, run_sequence, step_states
+from engine.attention.base import ForwardContext
+from engine.attention.gated_delta import DeltaInputs, convolve, normalize_keys
+from engine.attention.step_states import StepStates
 from engine.models.activations import Activations
 from engine.models.config.config import RecurrentTraits
 from engine.models.layers import RMSNorm
@@ -29,12 +31,11 @@ class StateMemory:
         """Grow to `num_slots` slots, with the content so far."""
         if num_slots <= self.states.shape[0]:
             return
-        size = 2 ** (num_slots - 1).bit_length()
         # Ordinary tensors can be written both in and out of inference mode.
         with torch.inference_mode(False):
-            shape = (size, traits.num_value_heads, traits.key_dim, traits.value_dim)
+            shape = (num_slots, traits.num_value_heads, traits.key_dim, traits.value_dim)
             states = torch.zeros(shape, dtype=torch.float32, device=device)
-            inputs = torch.zeros(size, traits.window - 1, traits.num_channels, dtype=dtype, device=device)
+            inputs = torch.zeros(num_slots, traits.window - 1, traits.num_channels, dtype=dtype, device=device)
         old = self.states.shape[0]
         if old:
             states[:old].copy_(self.states)
@@ -60,6 +61,8 @@ class GatedDeltaNet:
     """float32 [value heads]."""
     norm: RMSNorm
     output: Linear
+    advance: Callable[[torch.Tensor, StepStates, DeltaInputs], torch.Tensor]
+    """Advances the states of a step's sequences: `engine.attention.gated_delta.advance`, or the same as one kernel."""
     memory: StateMemory = field(default_factory=StateMemory)
 
     def apply(self, inputs: torch.Tensor, context: ForwardContext) -> torch.Tensor:
@@ -68,58 +71,35 @@ class GatedDeltaNet:
         Raises:
             RuntimeError: The context names no states.
         """
-        if context.states is None:
+        states = context.states
+        if states is None:
             raise RuntimeError("recurrent layers need the states of the step's sequences")
         channels = self.qkv.apply(inputs)
         rates, decays = self.rates_decays.apply(inputs).float().chunk(2, 1)
         rates = rates.sigmoid()
         decays = self.decay_rate * functional.softplus(decays + self.decay_bias)
-        num_slots = 1 + max(use.last_slot for use in context.states)
-        self.memory.reserve(num_slots, self.traits, channels.dtype, channels.device)
-        mixed = torch.empty(inputs.shape[0], self.traits.num_value_heads, self.traits.value_dim, device=inputs.device)
-        single = []
-        for seq, use in enumerate(context.states):
-            start, end = context.query_starts[seq : seq + 2]
-            if end - start == 1 and use.read is not None:
-                single.append((start, use.read, use.write))
-            elif end > start:
-                tokens = slice(start, end)
-                mixed[tokens] = self._run(channels[tokens], (rates[tokens], decays[tokens]), use)
-        if single:
-            at, reads, writes = torch.tensor(single, device=inputs.device).unbind(1)
-            mixed[at] = self._step(channels[at], (rates[at], decays[at]), reads, writes)
+        self._reserve(states.num_slots, channels)
+        convolved = self._convolve(channels, states)
+        mixed = self.advance(self.memory.states, states, self._inputs(convolved, (rates, decays)))
         gate = functional.silu(self.gate.apply(inputs).float()).view(mixed.shape)
         self.norm.into(mixed, mixed)
         return self.output.apply(mixed.mul_(gate).flatten(1).to(inputs.dtype))
 
-    def _step(
-        self, channels: torch.Tensor, rates_decays: _RatesDecays, reads: torch.Tensor, writes: torch.Tensor
-    ) -> torch.Tensor:
-        """Advance sequences by one token each: [N, value heads, value_dim]."""
-        memory = self.memory
-        window = torch.cat((memory.inputs[reads], channels.unsqueeze(1)), 1)
-        inputs = self._inputs(convolve(window, self.convolution).squeeze(1), rates_decays)
-        outputs, states = step_states(memory.states[reads], inputs)
-        memory.states[writes], memory.inputs[writes] = states, window[:, 1:]
-        return outputs
+    def _convolve(self, channels: torch.Tensor, states: StepStates) -> torch.Tensor:
+        """Convolve the step's channels [T, channels]; the last inputs before each written state are stored with it."""
+        memory, size = self.memory, self.traits.num_channels
+        earlier = memory.inputs[states.reads]
+        if states.begins is not None:
+            earlier[states.begins] = 0
+        found = torch.cat((earlier.view(-1, size), channels))
+        memory.inputs[states.written] = found[states.cut_windows]
+        return convolve(found, states.windows, self.convolution)
 
-    def _run(self, channels: torch.Tensor, rates_decays: _RatesDecays, use: StateUse) -> torch.Tensor:
-        """Advance one sequence by several tokens: [T, value heads, value_dim]."""
-        memory, traits = self.memory, self.traits
-        if use.read is None:
-            state = memory.states.new_zeros(memory.states.shape[1:])
-            history = channels.new_zeros(traits.window - 1, traits.num_channels)
-        else:
-            state, history = memory.states[use.read], memory.inputs[use.read]
-        window = torch.cat((history, channels))
-        inputs = self._inputs(convolve(window, self.convolution), rates_decays)
-        outputs, start = [], 0
-        for end, slot in (*use.saved, (channels.shape[0], use.write)):
-            output, state = run_sequence(state, inputs.cut(slice(start, end)))
-            memory.states[slot], memory.inputs[slot] = state, window[end : end + traits.window - 1]
-            outputs.append(output)
-            start = end
-        return torch.cat(outputs)
+    def _reserve(self, num_slots: int, channels: torch.Tensor) -> None:
+        """Have at least so many slots; twice as many as before, so that few steps copy states."""
+        num_held = self.memory.states.shape[0]
+        if num_slots > num_held:
+            self.memory.reserve(max(num_slots, 2 * num_held), self.traits, channels.dtype, channels.device)
 
     def _inputs(self, channels: torch.Tensor, rates_decays: _RatesDecays) -> DeltaInputs:
         """Return the inputs of each value head from convolved channels [T, channels]."""

@@ -13,14 +13,14 @@ _COMPUTED = (torch.bfloat16, torch.float16)
 
 
 class TritonInt4:
-    """Product of int4 group weights and bfloat16 or float16 rows; other rows are rounded to bfloat16."""
+    """Product of int4 group weights, as bfloat16 numbers, and bfloat16 or float16 rows; others become bfloat16."""
 
     def __init__(self, weight: GroupWeight, scratch: UnpackBuffer) -> None:
         from engine.kernels.weight_only import num_segments, pack_int4
 
         self._packed = pack_int4(weight.codes)
-        self._scales = weight.scales.t().contiguous()
-        self._zeros = weight.zeros.t().contiguous()
+        self._scales = weight.scales.t().to(torch.bfloat16).contiguous()
+        self._zeros = weight.zeros.t().to(torch.float16).contiguous()
         self._group_size = weight.group_size
         self._segments = num_segments(*weight.shape, _processors(weight.codes.device))
 

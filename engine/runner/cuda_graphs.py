@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
 from engine.attention.base import DeviceLengths, ForwardContext, KVCache
+from engine.attention.step_states import StepStates
 from engine.config import CoreConfig
 from engine.models.decoder import Model
 from engine.runner.graph_buckets import Bucket, BucketLimits, find_bucket
@@ -66,9 +67,18 @@ class CudaGraphApi:
 class CapturableModel(Model, Protocol):
     """A model whose buffers can be made to stay where they are."""
 
-    def reserve(self, num_tokens: int, num_positions: int) -> None:
-        """Grow buffers and tables to this size now; they do not move until something larger comes."""
+    def reserve(self, num_tokens: int, num_positions: int, num_state_slots: int) -> None:
+        """Grow buffers, tables and recurrent states to this size now; they do not move until something larger comes."""
         ...
+
+
+class _Captured(NamedTuple):
+    """A graph with what its replays read and fill."""
+
+    graph: Graph
+    hidden: torch.Tensor
+    context: ForwardContext
+    """Inputs of the graph, some of which only this holds."""
 
 
 class GraphedModel:
@@ -84,8 +94,9 @@ class GraphedModel:
         block_size: int,
         max_step_tokens: int,
         device: torch.device,
+        num_state_slots: int = 0,
     ) -> None:
-        """Prepare for steps of at most `max_step_tokens` tokens, captured or not.
+        """Prepare for steps of at most `max_step_tokens` tokens and `num_state_slots` states, captured or not.
 
         A larger step would move buffers whose addresses are in the graphs.
         """
@@ -96,7 +107,7 @@ class GraphedModel:
         self._block_size = block_size
         self.config = model.config
         self.attention_specs = model.attention_specs
-        self._graphs: dict[Bucket, tuple[Graph, torch.Tensor]] = {}
+        self._graphs: dict[Bucket, _Captured] = {}
         self._can_capture = model.config.traits.experts is None
         max_blocks = -(-limits.max_context_len // block_size)
         self._tokens = torch.zeros(limits.max_tokens, dtype=torch.int64, device=device)
@@ -104,7 +115,12 @@ class GraphedModel:
         self._slots = torch.full_like(self._tokens, _NO_SLOT)
         self._lengths = torch.zeros(2 * limits.max_num_seqs + 1, dtype=torch.int32, device=device)
         self._tables = torch.zeros(limits.max_num_seqs * max_blocks, dtype=torch.int32, device=device)
-        model.reserve(max(max_step_tokens, limits.max_tokens), limits.max_context_len)
+        # Padding reads and writes the last state.
+        self._spare_state = num_state_slots
+        self._reads = torch.full_like(self._tokens, self._spare_state)
+        self._writes = torch.full_like(self._tokens, self._spare_state)
+        num_positions, num_states = limits.max_context_len, num_state_slots + 1 if num_state_slots else 0
+        model.reserve(max(max_step_tokens, limits.max_tokens), num_positions, num_states)
 
     @property
     def num_graphs(self) -> int:
@@ -114,16 +130,17 @@ class GraphedModel:
     @torch.inference_mode()
     def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
         """Return the final hidden states [T, hidden], valid until the next step; write keys and values."""
-        bucket = find_bucket(context, self._limits) if self._can_capture and caches is self._caches else None
+        may_capture = context.states is None or context.states.are_single_tokens
+        can_capture = self._can_capture and caches is self._caches and may_capture
+        bucket = find_bucket(context, self._limits) if can_capture else None
         if bucket is None or (bucket not in self._graphs and len(self._graphs) >= _MAX_GRAPHS):
             return self._model.forward(token_ids, context, caches)
         self._fill(token_ids, context, bucket)
         captured = self._graphs.get(bucket) or self._capture(bucket)
         if captured is None:
             return self._model.forward(token_ids, context, caches)
-        graph, hidden = captured
-        graph.replay()
-        return hidden[: token_ids.shape[0]]
+        captured.graph.replay()
+        return captured.hidden[: token_ids.shape[0]]
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the logits, float32 [N, vocab], of hidden states [N, hidden]."""
@@ -137,6 +154,11 @@ class GraphedModel:
         self._slots[:num_tokens].copy_(context.slot_mapping)
         if num_tokens < bucket.num_tokens:
             self._slots[num_tokens : bucket.num_tokens].fill_(_NO_SLOT)
+        if context.states is not None:
+            self._reads[:num_tokens].copy_(context.states.reads)
+            self._writes[:num_tokens].copy_(context.states.written)
+            self._reads[num_tokens : bucket.num_tokens].fill_(self._spare_state)
+            self._writes[num_tokens : bucket.num_tokens].fill_(self._spare_state)
         missing = bucket.num_seqs - num_seqs
         lengths = [*context.query_starts, *[num_tokens] * missing, *context.context_lens, *[0] * missing]
         is_pinned = self._lengths.is_cuda
@@ -150,7 +172,7 @@ class GraphedModel:
         num_columns = -(-bucket.context_len // self._block_size)
         return self._tables[: bucket.num_seqs * num_columns].view(bucket.num_seqs, num_columns)
 
-    def _capture(self, bucket: Bucket) -> tuple[Graph, torch.Tensor] | None:
+    def _capture(self, bucket: Bucket) -> _Captured | None:
         """Return the bucket's graph; None, from then on for good, when this model cannot be captured."""
         token_ids, context = self._tokens[: bucket.num_tokens], self._bucket_context(bucket)
 
@@ -160,7 +182,7 @@ class GraphedModel:
         try:
             # Once as it is: kernels are compiled and buffers grow, the head's too, which graphs share.
             self._model.logits(run()[:1])
-            captured = self._graphs[bucket] = self._api.capture(run)
+            captured = self._graphs[bucket] = _Captured(*self._api.capture(run), context)
         except RuntimeError:
             logger.exception("steps cannot be captured; they run one launch at a time")
             self._can_capture = False
@@ -171,6 +193,10 @@ class GraphedModel:
     def _bucket_context(self, bucket: Bucket) -> ForwardContext:
         """Return the context for capturing a graph: its lists are bounds, its tensors are the buffers."""
         num_seqs, num_tokens = bucket.num_seqs, bucket.num_tokens
+        states, recurrent = None, self.config.traits.recurrent
+        if recurrent is not None:
+            slots = self._reads[:num_tokens], self._writes[:num_tokens]
+            states = StepStates.of_single_tokens(*slots, recurrent.window, self._spare_state + 1)
         starts = [min(row * bucket.query_len, num_tokens) for row in range(num_seqs)] + [num_tokens]
         return ForwardContext(
             positions=self._positions[:num_tokens],
@@ -183,6 +209,7 @@ class GraphedModel:
                 query_starts=self._lengths[: num_seqs + 1],
                 context_lens=self._lengths[num_seqs + 1 : 2 * num_seqs + 1],
             ),
+            states=states,
         )
 
 
@@ -194,6 +221,7 @@ def graph_model(
     *,
     max_model_len: int,
     device: torch.device,
+    num_state_slots: int = 0,
 ) -> GraphedModel:
     """Return the model over this pool, captured for the decode and verification steps of this configuration."""
     max_num_seqs = min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens, _MAX_NUM_SEQS)
@@ -212,4 +240,5 @@ def graph_model(
         block_size=config.kv.block_size,
         max_step_tokens=config.batch.max_num_batched_tokens,
         device=device,
+        num_state_slots=num_state_slots,
     )

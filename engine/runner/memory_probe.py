@@ -14,8 +14,8 @@ _FLOAT_BYTES = 4
 _SAMPLED_COPIES = 6
 """Arrays of the vocabulary's size that sampling holds at most: logits, sorted ones with int64 places, sums, shares."""
 
-_RECURRENT_COPIES = 4
-"""Arrays of queries, keys and values that a recurrent layer holds at most: projected, padded, convolved, by heads."""
+_RECURRENT_COPIES = 5
+"""Arrays of queries, keys and values that a recurrent layer has at most: projected, padded, moved, summed, by heads."""
 
 
 class MemoryProbe(Protocol):

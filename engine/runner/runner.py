@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.attention.base import KVCache, StateUse
+from engine.attention.base import KVCache
+from engine.attention.step_states import StateUse, StepStates
 from engine.attention.torch_kv_cache import HeadMajorKVCache
 from engine.kv_cache.state_slots import StateRequest, StateSlots
 from engine.models.decoder import Model
@@ -47,7 +48,9 @@ class ModelRunner:
         self._model = model
         self._sampler = sampler
         self._caches = caches
-        self._has_states = model.config.traits.recurrent is not None
+        recurrent = model.config.traits.recurrent
+        self._num_inputs = 0 if recurrent is None else recurrent.window
+        """Inputs that the convolution of a recurrent layer reads; 0: the model has none."""
         self._sample_rows = sample_rows
         self.heads: MedusaProposer | None = None
         """Prediction heads, run where a step requires them; further steps in the same call use them too."""
@@ -71,8 +74,10 @@ class ModelRunner:
         token_ids, context = buffers.fill(scheduled.chunks, with_sampled=True)
         sampled_tokens = context.sampled
         assert sampled_tokens is not None
-        if self._has_states:
-            context = replace(context, states=self._state_uses(scheduled.chunks))
+        if self._num_inputs:
+            uses = self._state_uses(scheduled.chunks)
+            states = StepStates.of(uses, context.query_starts, self._num_inputs, token_ids.device)
+            context = replace(context, states=states)
         if self.heads is not None:
             self.heads.prepare(scheduled)
         hidden = self._model.forward(token_ids, context, self._caches)
@@ -93,9 +98,10 @@ class ModelRunner:
         return StepOutput(results, self.heads.predict(hidden, chunks, found))
 
     def _state_uses(self, chunks: list[ScheduledChunk]) -> list[StateUse]:
-        """Return the recurrent states that a step reads and writes; a made-up step begins all sequences."""
+        """Return the recurrent states that a step reads and writes; those of a made-up step mean nothing."""
         if self.states is None:
-            return [StateUse(None, slot) for slot in range(len(chunks))]
+            count = len(chunks)
+            return [StateUse(slot if chunk.start else None, count + slot) for slot, chunk in enumerate(chunks)]
         assert not any(chunk.draft_token_ids or chunk.is_stored for chunk in chunks)
         return self.states.plan(
             StateRequest(chunk.seq.seq_id, chunk.seq.block_table, chunk.start, chunk.end) for chunk in chunks

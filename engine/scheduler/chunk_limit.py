@@ -12,12 +12,19 @@ _MIN_SLOWDOWN = 1.25
 """Maximum factor by which chunks lengthen plain steps that already exceed the target."""
 
 
+_AMORTIZED = 2.0
+"""Factor on the fixed cost of a chunk in steps that this cost alone makes longer than their limit."""
+
+
 class ChunkLimit:
     """Limit on the duration of a mixed step, and the chunk that fills it by the step-time model.
 
     There are two limits. A short interactive prompt may lengthen a step up to the inter-token target: its own first
     token is as urgent as other sequences' next tokens. Long and batch prompts may lengthen a plain decode step by
     `slack_ratio` only, so that a stream is hardly slower beside a long prompt. With several of them, the slack doubles.
+
+    Where a chunk of any size exceeds that limit, as beside captured decode steps of a GPU, small chunks would cost most
+    and gain least. Such a step has as much time for tokens as a chunk costs without any, up to the target.
     """
 
     def __init__(self, step_time: StepTimeModel, *, itl_target_s: float, slack_ratio: float) -> None:
@@ -53,6 +60,9 @@ class ChunkLimit:
         slack = 1.0 + (self._slack_ratio - 1.0) * (_CROWDED_SLACKS if is_crowded else 1.0)
         slack_s = self._itl_target_s if is_urgent else min(self._itl_target_s, slack * plain_s)
         target_s = max(slack_s, _MIN_SLOWDOWN * plain_s)
+        empty_s = self._step_time.predict(StepShape(num_decode_seqs, 0, num_context_tokens, num_chunks=1))
+        if empty_s > target_s:
+            target_s = max(target_s, min(self._itl_target_s, plain_s + _AMORTIZED * (empty_s - plain_s)))
         found = self._step_time.largest_chunk(
             target_s, num_decode_seqs, num_context_tokens + num_prefill_context, num_prefill_context
         )

@@ -12,22 +12,27 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from engine.attention.base import AttentionSpec
+from engine.attention.base import AttentionSpec, ForwardContext, KVCache
 from engine.config import CoreConfig, EngineConfigError
 from engine.kv_cache.kv_pool import block_bytes
+from engine.lora.adapter_file import LowRankWeights
+from engine.lora.lora_linear import StepAdapters, attach_adapters
+from engine.lora.lora_model import LoraModel, TokenSteps
+from engine.lora.stacked_weights import StackedWeights
+from engine.lora.token_adapters import TokenAdapterModel
 from engine.models.config.checkpoint import CheckpointError
 from engine.models.config.config_reader import ModelConfigError
 from engine.models.decoder import Decoder, Model
 from engine.models.loading.loader import load_model
 from engine.quantization.float8 import QuantizationError
 from engine.runner.cpu_steps import checkpoint_bytes
-from engine.runner.cuda_graphs import graph_model
+from engine.runner.cuda_graphs import CapturableModel, graph_model
 from engine.runner.flight import LaunchedStep
 from engine.runner.machine import Machine, find_machine
 from engine.runner.overlap_runner import OverlapRunner
@@ -64,7 +69,8 @@ def main(argv: Sequence[str]) -> int:
     """
     options = _parser().parse_args(argv)
     try:
-        results = measure_steps(_config(options), options.shape or [(1, 128)], options.steps, time.perf_counter)
+        shapes = options.shape or [(1, 128)]
+        results = measure_steps(_config(options), shapes, options.steps, time.perf_counter, options.adapters)
     except (EngineConfigError, ModelConfigError, CheckpointError, QuantizationError) as error:
         print(f"engine steps: {error}", file=sys.stderr)
         return 2
@@ -76,9 +82,25 @@ def main(argv: Sequence[str]) -> int:
 
 
 def measure_steps(
-    config: CoreConfig, shapes: Sequence[tuple[int, int]], num_steps: int, clock: Callable[[], float]
+    config: CoreConfig,
+    shapes: Sequence[tuple[int, int]],
+    num_steps: int,
+    clock: Callable[[], float],
+    num_adapters: int = 0,
 ) -> dict[str, Any]:
-    """Measure each (sequences, context) and describe the device. Raises EngineConfigError and the errors of loading."""
+    """Measure each (sequences, context) and describe the device.
+
+    Args:
+        config: Settings of the core.
+        shapes: Sequences of a step and their context.
+        num_steps: Steps of each kind.
+        clock: Seconds.
+        num_adapters: Adapters with random weights that the sequences use in turn; 0: none.
+
+    Raises:
+        EngineConfigError: A setting is wrong, or the model has recurrent layers.
+        CheckpointError, ModelConfigError, QuantizationError: The model cannot be loaded.
+    """
     machine = find_machine(config)
     copy_bytes_s = copy_bandwidth(machine.device, clock)
     model = load_model(
@@ -88,7 +110,10 @@ def measure_steps(
         backend=machine.backend,
         quantization=config.compute.quantization,
     )
+    if model.config.traits.recurrent is not None:
+        raise EngineConfigError("model: steps of recurrent layers are not measured; use penstock bench engine_gpu")
     weight_bytes = _weight_bytes(config, machine, model)
+    adapters = _RandomAdapters(config, machine, model, num_adapters) if num_adapters else None
     figures = []
     runners = []  # all stay: graphs of one pool cannot be captured once earlier ones of it are gone
     for num_seqs, context in shapes:
@@ -100,7 +125,7 @@ def measure_steps(
             block_size=config.kv.block_size,
             params=PLAIN_PARAMS,
         )
-        runner = _runner(config, machine, model, num_seqs, context)
+        runner = _runner(config, machine, model, num_seqs, context, adapters)
         runners.append(runner)
         bound_s = (weight_bytes + _kv_bytes(machine, model.attention_specs, num_seqs * context)) / (copy_bytes_s)
         figures.append(_figures(runner, batch, context, num_steps, bound_s, machine.device, clock))
@@ -110,6 +135,7 @@ def measure_steps(
         "torch": torch.__version__,
         "dtype": str(machine.dtype).removeprefix("torch."),
         "quantization": config.compute.quantization,
+        "adapters": num_adapters,
         "copy_gb_s": round(copy_bytes_s / 1e9, 1),
         "weight_gb": round(weight_bytes / 1e9, 3),
         "shapes": [asdict(figure) for figure in figures],
@@ -171,12 +197,77 @@ def _run(runner: OverlapRunner, batch: SchedulerOutput, num_steps: int, depth: i
         flight.result()
 
 
-def _runner(config: CoreConfig, machine: Machine, model: Decoder, num_seqs: int, context: int) -> OverlapRunner:
+class _RandomAdapters:
+    """Adapters with random weights; sequence i of a step uses adapter i modulo their number."""
+
+    def __init__(self, config: CoreConfig, machine: Machine, decoder: Decoder, num_adapters: int) -> None:
+        rank = config.adapters.max_lora_rank
+        weights = StackedWeights(
+            decoder.config, num_adapters=num_adapters, max_rank=rank, dtype=machine.dtype, device=machine.device
+        )
+        for projections in weights.layers:
+            for places in projections.values():
+                in_size = places.projection.in_size
+                parts = [
+                    LowRankWeights(module, torch.randn(rank, in_size) / in_size, torch.randn(module.size, rank) / rank)
+                    for module in places.projection.modules
+                ]
+                for adapter in range(num_adapters):
+                    places.store(adapter, parts)
+        self._num_adapters = num_adapters
+        self._decoder = decoder
+        self._step = StepAdapters()
+        self._device = machine.device
+        attach_adapters(decoder, weights, self._step)
+
+    def model(self, capture: Callable[[CapturableModel], Model]) -> Model:
+        """Return a model whose sequences all use adapters."""
+        token_steps = None
+        if self._device.type == "cuda":
+            # Only GPU builds install Triton.
+            from engine.kernels.token_adapters import add_token_products
+
+            adapted = TokenAdapterModel(self._decoder, self._step, add_token_products, self._device)
+            token_steps = TokenSteps(adapted, capture(adapted))
+        lora = LoraModel(self._decoder, self._decoder, self._step, runs_base_apart=False, token_steps=token_steps)
+        return _AllAdapted(lora, self._num_adapters)
+
+
+class _AllAdapted:
+    """Model that gives every sequence of a step an adapter."""
+
+    def __init__(self, model: Model, num_adapters: int) -> None:
+        self.config, self.attention_specs = model.config, model.attention_specs
+        self._model = model
+        self._num_adapters = num_adapters
+
+    def forward(self, token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
+        """Compute a step whose sequence i uses adapter i modulo their number."""
+        adapters: list[int | None] = [seq % self._num_adapters for seq in range(len(context.context_lens))]
+        return self._model.forward(token_ids, replace(context, adapters=adapters), caches)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the logits, float32 [N, vocab], of hidden states [N, hidden]."""
+        return self._model.logits(hidden)
+
+
+def _runner(
+    config: CoreConfig,
+    machine: Machine,
+    model: Decoder,
+    num_seqs: int,
+    context: int,
+    adapters: _RandomAdapters | None,
+) -> OverlapRunner:
     num_blocks = _num_blocks(config, num_seqs, context)
     caches = machine.allocate_pool(model.attention_specs, num_blocks, config.kv.block_size)
-    run_model: Model = model
-    if machine.graphs is not None:
-        run_model = graph_model(config, model, caches, machine.graphs, max_model_len=context, device=machine.device)
+
+    def capture(plain: CapturableModel) -> Model:
+        if machine.graphs is None:
+            return plain
+        return graph_model(config, plain, caches, machine.graphs, max_model_len=context, device=machine.device)
+
+    run_model = capture(model) if adapters is None else adapters.model(capture)
     return OverlapRunner(
         run_model,
         Sampler(machine.chooser),
@@ -246,6 +337,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quantization", choices=("none", "int8", "int4", "fp8"), default="none")
     parser.add_argument("--kv-dtype", choices=("auto", "int8", "fp8"), default="auto")
     parser.add_argument("--threads", type=int, default=0, help="of torch on a CPU; 0: every core")
+    parser.add_argument("--adapters", type=int, default=0, help="random ones of rank 16 that sequences use in turn")
     parser.add_argument("--no-graphs", action="store_true", help="launch every kernel by itself")
     parser.add_argument("--json", action="store_true", help="print the JSON line only")
     return parser

@@ -13,12 +13,10 @@ from tests.engine.models.families.parity import ONE_OF_EACH_FAMILY, PROMPT, refe
 
 NUM_TOKENS = 40
 PROMPTS = {1: PROMPT, 2: PROMPT[:5], 3: PROMPT[10:50], 4: PROMPT[3:30]}
-# Layers with a recurrent state have no kernels: the engine refuses them on a card.
-ON_A_CARD = [family for family in ONE_OF_EACH_FAMILY if family != "qwen3_5"]
 
 
 @pytest.mark.parametrize("cuda_graphs", [True, False], ids=["captured", "eager"])
-@pytest.mark.parametrize("family", ON_A_CARD)
+@pytest.mark.parametrize("family", ONE_OF_EACH_FAMILY)
 def test_greedy_text_equals_transformers(family: str, cuda_graphs: bool, tmp_path: Path) -> None:
     reference = make_reference(family)
     folder = save_checkpoint(reference, tmp_path / "model")

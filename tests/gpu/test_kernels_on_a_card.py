@@ -10,8 +10,12 @@ import torch
 pytest.importorskip("triton")
 
 from engine.attention.base import AttentionSpec
+from engine.attention.gated_delta import DeltaInputs, advance, normalize_keys
+from engine.attention.step_states import StateUse, StepStates
 from engine.attention.triton_paged import TritonPagedAttention
 from engine.kernels.choose_tokens import TritonChooser
+from engine.kernels.gated_delta_rule import advance_states
+from engine.kernels.token_adapters import add_token_products
 from engine.models.fused_layers import FusedRMSNorm, gate_fused
 from engine.models.loading.loader import load_model
 from engine.models.mlp import gate_in_place
@@ -25,6 +29,7 @@ from engine.sampling.device_choice import TorchChooser
 from engine.sampling.noise import stream_key
 from tests.engine.attention.reference import make_batch, reference_attention
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
+from tests.engine.quantization.test_triton_kernels import as_read
 
 STEPS = {
     "decode": [(1023, 1)] * 4 + [(17, 1)],
@@ -80,6 +85,14 @@ def test_norms_and_gates(device: torch.device) -> None:
     assert torch.allclose(found.float(), expected, rtol=2.0**-7, atol=2.0**-8)
 
 
+def in_bfloat16(weight: GroupWeight) -> torch.Tensor:
+    """The weight that the kernel makes of its codes for bfloat16 rows, float32 [out, in]."""
+    scales = weight.scales.bfloat16()
+    offsets = (-weight.zeros.half().float() * scales.float()).bfloat16()
+    parts = [part.float().repeat_interleave(weight.group_size, 1) for part in (scales, offsets)]
+    return (weight.codes.float() * parts[0] + parts[1]).bfloat16().float()
+
+
 @pytest.mark.parametrize("num_rows", [1, 5, 16, 100])
 @pytest.mark.parametrize("shape", [(4096, 4096), (1024, 4096), (4096, 14336), (70, 96)])
 def test_weight_only_products(device: torch.device, num_rows: int, shape: tuple[int, int]) -> None:
@@ -88,7 +101,7 @@ def test_weight_only_products(device: torch.device, num_rows: int, shape: tuple[
     inputs = torch.randn(num_rows, shape[1], device=device, dtype=torch.bfloat16)
     groups, channels = quantize_groups(weight, 32), quantize_channels(weight)
     found = {
-        "int4": (TritonInt4(groups, UnpackBuffer()).multiply(inputs)[0], groups.dequantize()),
+        "int4": (TritonInt4(groups, UnpackBuffer()).multiply(inputs)[0], in_bfloat16(groups)),
         "int8": (TritonBytes(channels, UnpackBuffer()).multiply(inputs)[0], channels.dequantize()),
     }
     for name, (result, read) in found.items():
@@ -100,7 +113,7 @@ def test_groups_of_a_published_size(device: torch.device) -> None:
     codes = torch.randint(0, 16, (512, 1024), dtype=torch.uint8, device=device)
     weight = GroupWeight(codes, torch.rand(512, 8, device=device), torch.full((512, 8), 8.0, device=device), 4)
     inputs = torch.randn(3, 1024, device=device, dtype=torch.float16)
-    expected = inputs.float() @ weight.dequantize().t()
+    expected = inputs.float() @ as_read(weight).t()
     assert (TritonInt4(weight, UnpackBuffer()).multiply(inputs)[0] - expected).norm() < 2e-3 * expected.norm()
 
 
@@ -115,6 +128,58 @@ def test_fp8_products(device: torch.device, num_rows: int) -> None:
         values, scales = kind.build(weight, UnpackBuffer()).multiply(inputs)
         result = values.float() if scales is None else values.float() * scales
         assert (result - expected).norm() < 0.05 * expected.norm(), kind.name
+
+
+@pytest.mark.parametrize("lengths", [[1], [1] * 33, [1, 200, 33, 1]], ids=["one", "decode", "mixed"])
+def test_recurrent_states_advance_as_in_torch(device: torch.device, lengths: list[int]) -> None:
+    torch.manual_seed(4)
+    heads, key_dim, value_dim, num_rows, num_tokens = 32, 128, 128, len(lengths), sum(lengths)
+    queries, keys = torch.randn(2, num_tokens, heads, key_dim)
+    rates, decays = torch.rand(2, num_tokens, heads)
+    values = torch.randn(num_tokens, heads, value_dim)
+    inputs = DeltaInputs(queries, normalize_keys(keys), values, -decays, rates)
+    states = torch.randn(3 * num_rows, heads, key_dim, value_dim)
+    uses = [
+        StateUse(row if row != 2 else None, num_rows + row, ((length // 2, 2 * num_rows + row),) if length > 1 else ())
+        for row, length in enumerate(lengths)
+    ]
+    starts = [sum(lengths[:row]) for row in range(num_rows + 1)]
+    expected, found = states.clone(), states.to(device)
+
+    outputs = advance(expected, StepStates.of(uses, starts, 4, torch.device("cpu")), inputs)
+    step = StepStates.of(uses, starts, 4, device)
+    on_card = [part.to(device) for part in inputs]
+    result = advance_states(found, step.reads, step.starts, step.cut_ends, step.cut_slots, on_card)
+
+    assert (result.cpu() - outputs).norm() < 1e-4 * outputs.norm()
+    assert (found.cpu() - expected).norm() < 1e-4 * expected.norm()
+
+
+@pytest.mark.parametrize("num_tokens", [1, 64])
+def test_adapters_products(device: torch.device, num_tokens: int) -> None:
+    torch.manual_seed(5)
+    rank, in_size, sizes, num_adapters = 16, 4096, (4096, 1024, 1024), 5
+    weights = torch.randn(num_adapters, rank * (3 * in_size + sum(sizes)), device=device, dtype=torch.bfloat16)
+    entries = [[16, 0, 48 * in_size], [16, 16, 48 * in_size + 16 * 4096], [16, 32, 48 * in_size + 16 * 5120]]
+    table = torch.tensor([entries] * num_adapters, device=device)
+    spans = torch.tensor([(0, 4096), (4096, 1024), (5120, 1024)], device=device)
+    inputs = torch.randn(num_tokens, in_size, device=device, dtype=torch.bfloat16)
+    adapters = torch.randint(-1, num_adapters, (num_tokens,), device=device, dtype=torch.int32)
+    out = torch.zeros(num_tokens, sum(sizes), device=device, dtype=torch.bfloat16)
+    expected = torch.zeros(num_tokens, sum(sizes), device=device, dtype=torch.float64)
+    for token, adapter in enumerate(adapters.tolist()):
+        if adapter < 0:
+            continue
+        down = weights[adapter, : 48 * in_size].view(48, in_size).double()
+        low = down @ inputs[token].double()
+        for module, (start, size) in enumerate(spans.tolist()):
+            place = entries[module][2]
+            up = weights[adapter, place : place + rank * size].view(rank, size).double()
+            expected[token, start : start + size] = low[16 * module : 16 * module + 16] @ up
+
+    add_token_products(out, inputs, adapters, weights, table, spans, max_rank=rank, max_size=4096)
+
+    assert (out - expected).norm() <= 4e-3 * expected.norm()
 
 
 def test_tokens_are_those_of_torch(device: torch.device) -> None:

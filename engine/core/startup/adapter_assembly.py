@@ -12,10 +12,12 @@ from engine.lora.adapter_config import AdapterError
 from engine.lora.adapter_file import AdapterFile
 from engine.lora.adapter_table import AdapterRead, AdapterTable
 from engine.lora.lora_linear import StepAdapters, attach_adapters
-from engine.lora.lora_model import LoraModel
+from engine.lora.lora_model import LoraModel, TokenSteps
 from engine.lora.stacked_weights import StackedWeights, adapter_bytes
+from engine.lora.token_adapters import TokenAdapterModel
 from engine.models.config.config import ModelConfig
 from engine.models.decoder import Decoder, Model
+from engine.runner.cuda_graphs import CapturableModel
 from engine.runner.machine import Machine
 
 logger = logging.getLogger(__name__)
@@ -38,11 +40,25 @@ class Adapters:
     step: StepAdapters
     has_compiled_steps: bool
 
-    def model(self, base: Model) -> Model:
-        """Return the model whose steps may use adapters; `base` computes steps without any."""
+    def model(self, base: Model, capture: Callable[[CapturableModel], Model]) -> Model:
+        """Return the model whose steps may use adapters.
+
+        Args:
+            base: Model of steps without any.
+            capture: Returns a model whose steps are captured where they can be.
+        """
         if self.decoder is None:
             return base
-        return LoraModel(base, self.decoder, self.step, runs_base_apart=self.has_compiled_steps)
+        device, token_steps = self.decoder.embedding.device, None
+        if device.type == "cuda":
+            # Only GPU builds install Triton.
+            from engine.kernels.token_adapters import add_token_products
+
+            adapted = TokenAdapterModel(self.decoder, self.step, add_token_products, device)
+            token_steps = TokenSteps(adapted, capture(adapted))
+        return LoraModel(
+            base, self.decoder, self.step, runs_base_apart=self.has_compiled_steps, token_steps=token_steps
+        )
 
 
 def check_adapters(config: CoreConfig, model: ModelConfig) -> None:
@@ -101,8 +117,9 @@ def load_adapters(
         except AdapterError as error:
             raise EngineConfigError(f"lora: {name}: {error}") from error
     logger.info(
-        "%d places for adapters up to rank %d, %d bytes each; torch computes the sequences that use one%s",
+        "%d places for adapters up to rank %d, %d bytes each; %s the sequences that use one%s",
         *(settings.num_places, settings.max_lora_rank, bytes_each),
+        "kernels decode" if machine.device.type == "cuda" else "torch computes",
         ", and compiled steps the others" if is_compiled else "",
     )
     return Adapters(table, decoder, step, is_compiled)

@@ -190,7 +190,7 @@ class _CoreCollector(Collector):
             ("speculation_accepted_tokens", "Drafted tokens that were right.", totals.accepted_tokens),
             ("preemptions", "Sequences preempted and recomputed.", totals.preemptions),
             ("steps", "Steps of the core.", totals.steps),
-            ("lora_steps", "Steps in which torch computed sequences with adapters.", totals.adapter_steps),
+            ("lora_steps", "Steps with sequences that use adapters.", totals.adapter_steps),
         )
         for name, text, value in counters:
             yield CounterMetricFamily(f"engine_{name}", text, float(value))

@@ -192,7 +192,7 @@ class _Assembler:
         prefix = f"model.layers.{index}"
         return RecurrentLayer(
             self._norms.named(f"{prefix}.input_layernorm.weight"),
-            load_gated_delta_net(f"{prefix}.linear_attn", recurrent, self._config, self),
+            load_gated_delta_net(f"{prefix}.linear_attn", recurrent, self._config, self, self._ops),
             self._norms.named(f"{prefix}.post_attention_layernorm.weight"),
             self._mlp(prefix, index),
         )

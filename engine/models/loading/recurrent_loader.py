@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from engine.models.config.config import ModelConfig, RecurrentTraits
+from engine.models.layer_ops import LayerOps
 from engine.models.layers import RMSNorm
 from engine.models.loading.expert_loader import ProjectionSource
 from engine.models.recurrent_layer import GatedDeltaNet
 
 
 def load_gated_delta_net(
-    prefix: str, traits: RecurrentTraits, config: ModelConfig, source: ProjectionSource
+    prefix: str, traits: RecurrentTraits, config: ModelConfig, source: ProjectionSource, ops: LayerOps
 ) -> GatedDeltaNet:
     """Return the mixer under a prefix.
 
@@ -30,4 +31,5 @@ def load_gated_delta_net(
         decay_bias=source.copy(f"{prefix}.dt_bias", num_heads).float(),
         norm=RMSNorm(source.copy(f"{prefix}.norm.weight", traits.value_dim).float(), config.rms_norm_eps),
         output=source.linear([f"{prefix}.out_proj"], hidden_size, size, has_bias=False),
+        advance=ops.advance,
     )

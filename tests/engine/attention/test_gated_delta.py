@@ -42,7 +42,7 @@ def test_a_state_returns_what_it_holds_under_a_key() -> None:
 
 
 def test_a_convolution_sees_the_newest_inputs_last() -> None:
-    window = torch.tensor([[1.0], [2.0], [3.0], [4.0]])
+    inputs, windows = torch.tensor([[1.0], [2.0], [3.0], [4.0]]), torch.tensor([[0, 1, 2], [1, 2, 3]])
     weight = torch.tensor([[0.0], [1.0], [10.0]])
 
-    assert torch.allclose(convolve(window, weight), torch.nn.functional.silu(torch.tensor([[32.0], [43.0]])))
+    assert torch.allclose(convolve(inputs, windows, weight), torch.nn.functional.silu(torch.tensor([[32.0], [43.0]])))

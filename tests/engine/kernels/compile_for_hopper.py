@@ -11,7 +11,14 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from engine.kernels import choose_tokens, paged_attention, rotate_and_store, weight_only
+from engine.kernels import (
+    choose_tokens,
+    gated_delta_rule,
+    paged_attention,
+    rotate_and_store,
+    token_adapters,
+    weight_only,
+)
 from engine.models import fused_layers
 
 _FLOATS = "*fp32"
@@ -57,7 +64,7 @@ KERNELS: list[tuple[Any, dict[str, str], dict[str, Any]]] = [
     ),
     (
         weight_only.multiply_int4,
-        {"inputs_ptr": "*bf16", "packed_ptr": "*u8"},
+        {"inputs_ptr": "*bf16", "packed_ptr": "*u8", "scales_ptr": "*bf16", "zeros_ptr": "*fp16"},
         {"GROUP_SIZE": 128, "HALF": 32, "BLOCK_N": 64, "BLOCK_M": 16},
     ),
     (
@@ -66,6 +73,22 @@ KERNELS: list[tuple[Any, dict[str, str], dict[str, Any]]] = [
         {"TILE_IN": 128, "BLOCK_N": 64, "BLOCK_M": 16},
     ),
     (weight_only.quantize_row, {"codes_ptr": "*fp8e4nv", "inputs_ptr": "*bf16"}, {"SIZE": 4096, "SIZE_PADDED": 4096}),
+    (
+        gated_delta_rule.walk_sequences,
+        dict.fromkeys(("reads_ptr", "starts_ptr", "cut_ends_ptr", "cut_slots_ptr"), "*i64"),
+        {"NUM_HEADS": 32, "KEY_DIM": 128, "VALUE_DIM": 128, "KEY_PADDED": 128, "COLUMNS": 16, "NUM_CUTS": 3},
+    ),
+    (
+        token_adapters.multiply_down,
+        {"inputs_ptr": "*bf16", "weights_ptr": "*bf16", "table_ptr": "*i64", "adapters_ptr": "*i32"},
+        {"IN_SIZE": 4096, "MAX_RANK": 16, "NUM_MODULES": 3, "ROWS": 4, "BLOCK_IN": 512},
+    ),
+    (
+        token_adapters.multiply_up,
+        {"out_ptr": "*bf16", "weights_ptr": "*bf16"}
+        | {"table_ptr": "*i64", "spans_ptr": "*i64", "adapters_ptr": "*i32"},
+        {"MAX_RANK": 16, "RANK_PADDED": 16, "NUM_MODULES": 3, "BLOCK_OUT": 128},
+    ),
     (choose_tokens.find_largest, {"ids_ptr": "*i32"}, {"BLOCK": 1024}),
     (
         choose_tokens.race,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from engine.lora.adapter_file import AdapterFile
 from engine.lora.lora_linear import StepAdapters, attach_adapters
-from engine.lora.lora_model import LoraModel
+from engine.lora.lora_model import LoraModel, TokenSteps
 from engine.lora.stacked_weights import StackedWeights
 from engine.models.decoder import Decoder
 from tests.engine.models.paged import PagedRunner
@@ -97,8 +97,10 @@ def merged(model: PreTrainedModel, deltas: Deltas) -> PreTrainedModel:
     return changed
 
 
-def attach(runner: PagedRunner, num_adapters: int) -> StackedWeights:
-    """Make places for adapters beside the runner's model."""
+def attach(
+    runner: PagedRunner, num_adapters: int, token_steps: Callable[[Decoder, StepAdapters], TokenSteps] | None = None
+) -> StackedWeights:
+    """Make places for adapters beside the runner's model; `token_steps` decode if given."""
     base = runner.model
     decoder = base if isinstance(base, Decoder) else base.decoder  # type: ignore[attr-defined]
     assert isinstance(decoder, Decoder)
@@ -106,7 +108,8 @@ def attach(runner: PagedRunner, num_adapters: int) -> StackedWeights:
     weights = StackedWeights(base.config, num_adapters=num_adapters, max_rank=MAX_RANK, dtype=dtype, device=CPU)
     step = StepAdapters()
     attach_adapters(decoder, weights, step)
-    runner.model = LoraModel(base, decoder, step, runs_base_apart=base is not decoder)
+    steps = None if token_steps is None else token_steps(decoder, step)
+    runner.model = LoraModel(base, decoder, step, runs_base_apart=base is not decoder, token_steps=steps)
     return weights
 
 
@@ -115,10 +118,14 @@ def load(weights: StackedWeights, index: int, folder: Path) -> None:
     weights.store(index, AdapterFile(folder, weights.config, MAX_RANK))
 
 
-def with_adapters(runner: PagedRunner, folders: Iterable[Path]) -> PagedRunner:
+def with_adapters(
+    runner: PagedRunner,
+    folders: Iterable[Path],
+    token_steps: Callable[[Decoder, StepAdapters], TokenSteps] | None = None,
+) -> PagedRunner:
     """Load adapters beside the runner's model; they get the indices 0, 1, …."""
     paths = list(folders)
-    weights = attach(runner, len(paths))
+    weights = attach(runner, len(paths), token_steps)
     for index, folder in enumerate(paths):
         load(weights, index, folder)
     return runner

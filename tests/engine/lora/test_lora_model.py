@@ -11,14 +11,19 @@ from transformers import PreTrainedModel
 
 from engine.attention.base import ForwardContext, KVCache
 from engine.lora.lora_linear import StepAdapters, attach_adapters
-from engine.lora.lora_model import LoraModel
+from engine.lora.lora_model import LoraModel, TokenSteps
 from engine.lora.stacked_weights import StackedWeights
+from engine.lora.token_adapters import TokenAdapterModel
 from engine.models.decoder import Decoder
+from engine.runner.cuda_graphs import GraphedModel
+from engine.runner.graph_buckets import BucketLimits
 from tests.engine.lora.adapters import ATTENTION, MAX_RANK, MODULES, attach, load, merged, with_adapters, write_adapter
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 from tests.engine.models.families.parity import PROMPT, reference_logits
 from tests.engine.models.paged import PagedRunner, Row
+from tests.engine.runner.test_cuda_graphs import EagerGraphs
 
+CPU = torch.device("cpu")
 TOLERANCE = 1e-4
 COMPILABLE = {"hidden_size": 96, "vocab_size": 100}
 RANKS = (4, 6, 1)
@@ -183,3 +188,42 @@ def test_fused_layers_of_a_gpu_add_the_products_too(tmp_path: Path) -> None:
 
     assert torch.allclose(logits[0], reference_logits(merged(reference, deltas), PROMPT[:6]), atol=2e-4)
     assert torch.allclose(logits[1], reference_logits(reference, PROMPT[:4]), atol=2e-4)
+
+
+def test_tokens_name_their_adapters_in_steps_that_replay(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("on CPU through the interpreter; tests/gpu has the cards")
+    from engine.attention.triton_paged import TritonPagedAttention
+    from engine.kernels.token_adapters import add_token_products
+    from engine.models.fused_ops import TritonLayerOps
+
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12}
+    reference = make_reference("llama2", num_hidden_layers=1, **heads)
+    models: list[PreTrainedModel] = []
+    for index, (rank, modules) in enumerate(((4, MODULES), (2, ("self_attn.q_proj", "mlp.up_proj")))):
+        deltas = write_adapter(tmp_path / str(index), reference, rank=rank, seed=index, modules=modules, strength=0.1)
+        models.append(merged(reference, deltas))
+    folder = save_checkpoint(reference, tmp_path / "base")
+    runner = PagedRunner(folder, backend=TritonPagedAttention(device=CPU), ops=TritonLayerOps())
+    api = EagerGraphs()
+
+    def captured(decoder: Decoder, step: StepAdapters) -> TokenSteps:
+        adapted = TokenAdapterModel(decoder, step, add_token_products, CPU)
+        limits = BucketLimits(max_num_seqs=4, max_tokens=8, max_query_len=2, max_context_len=64)
+        graphed = GraphedModel(adapted, runner.caches, api, limits, block_size=8, max_step_tokens=64, device=CPU)
+        return TokenSteps(adapted, graphed)
+
+    with_adapters(runner, [tmp_path / "0", tmp_path / "1"], captured)
+    owners: list[int | None] = [1, None, 0]
+    rows = [Row(list(PROMPT[:21]), adapter=owner) for owner in owners]
+
+    runner.step([(row, 17) for row in rows])
+    found = [runner.step([(row, count) for row in rows]) for count in (1, 2)]
+    alone = runner.step([(rows[2], 1)])
+
+    for row, owner in enumerate(owners):
+        expected = reference_logits(reference if owner is None else models[owner], PROMPT[:21])
+        assert torch.allclose(torch.cat([step[row] for step in found]), expected[17:20], atol=3e-4)
+    assert torch.allclose(alone[0], reference_logits(models[0], PROMPT[:21])[20:], atol=3e-4)
+    assert [graph.num_replays for graph in api.graphs] == [1, 1, 1]

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from engine.attention.base import AttentionBackend, ForwardContext
+from engine.attention.step_states import StepStates
 from engine.attention.torch_attention import TorchAttention
 from engine.config import Quantization
 from engine.cpu.execution.model import CompiledModel
@@ -111,6 +112,9 @@ class PagedRunner:
             row.num_computed = end
             starts.append(len(token_ids))
         width = max(len(row.blocks) for row, _ in work)
+        recurrent, states = self.model.config.traits.recurrent, None
+        if self.states is not None and recurrent is not None:
+            states = StepStates.of(self.states.plan(requests), starts, recurrent.window, CPU)
         context = ForwardContext(
             positions=torch.tensor(positions),
             slot_mapping=torch.tensor(slots),
@@ -120,7 +124,7 @@ class PagedRunner:
             block_size=self.block_size,
             sampled=list(range(starts[-1])) if self.with_sampled else None,
             adapters=[row.adapter for row, _ in work] if any(row.adapter is not None for row, _ in work) else None,
-            states=None if self.states is None else self.states.plan(requests),
+            states=states,
         )
         if num_sampled is not None:
             counts = zip(starts[1:], num_sampled, strict=True)

@@ -30,7 +30,10 @@ PROMPT = [(7 * index * index + 3 * index + 1) % 97 for index in range(30)]
 
 @pytest.mark.parametrize(
     "variant",
-    ["llama_biased", "qwen3", "olmo2", "phi3_partial", "gemma3", "qwen2_moe", "granite", "glm4", "smollm3", "gpt_oss"],
+    [
+        *("llama_biased", "qwen3", "olmo2", "phi3_partial", "gemma3", "qwen2_moe", "granite", "glm4", "smollm3"),
+        *("gpt_oss", "qwen3_5"),
+    ],
 )
 def test_fused_models_equal_plain_ones_over_chunks_decode_and_verification(variant: str, tmp_path: Path) -> None:
     folder = save_checkpoint(small_reference(variant), tmp_path)
@@ -47,10 +50,11 @@ def small_reference(variant: str) -> PreTrainedModel:
     options: dict[str, dict[str, Any]] = {
         "gemma3": {"layer_types": ["sliding_attention"]},
         "smollm3": {"no_rope_layers": [0]},
+        "qwen3_5": {"layer_types": ["linear_attention", "full_attention"], "head_dim": 16},
     }
     changes = options.get(variant, {})
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12}
-    return make_reference(variant, num_hidden_layers=1, **heads, **changes)
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12} | changes
+    return make_reference(variant, num_hidden_layers=len(changes.get("layer_types", [variant])), **heads)
 
 
 def _rows(*runners: PagedRunner) -> list[list[Row]]:

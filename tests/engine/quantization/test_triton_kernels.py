@@ -32,9 +32,15 @@ def relative_error(result: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def int4(weight: GroupWeight, inputs: torch.Tensor, segments: int) -> torch.Tensor:
-    scales, zeros = weight.scales.t().contiguous(), weight.zeros.t().contiguous()
+    scales, zeros = weight.scales.t().bfloat16().contiguous(), weight.zeros.t().half().contiguous()
     packed = pack_int4(weight.codes)
     return int4_product(inputs, packed, scales, zeros, group_size=weight.group_size, segments=segments)
+
+
+def as_read(weight: GroupWeight) -> torch.Tensor:
+    """The weight with scales and zeros as the kernel has them, float32 [out, in]."""
+    scales, zeros = weight.scales.bfloat16().float(), weight.zeros.half().float()
+    return GroupWeight(weight.codes, scales, zeros, weight.bits, weight.order).dequantize()
 
 
 @pytest.mark.parametrize("group_size", [32, 96])
@@ -47,7 +53,8 @@ def test_int4_equals_the_dequantized_product(group_size: int, segments: int, dty
 
     result = int4(weight, inputs, segments)
 
-    assert relative_error(result, inputs.float() @ weight.dequantize().t()) < 1e-5
+    assert relative_error(result, inputs.float() @ as_read(weight).t()) < (1e-5 if dtype == torch.float32 else 1e-3)
+    assert relative_error(result, inputs.float() @ weight.dequantize().t()) < 3e-3
 
 
 def test_zeros_and_codes_as_checkpoints_have_them() -> None:
@@ -60,7 +67,7 @@ def test_zeros_and_codes_as_checkpoints_have_them() -> None:
     result, scales = TritonInt4(weight, UnpackBuffer()).multiply(inputs)
 
     assert scales is None
-    assert relative_error(result, inputs.float() @ weight.dequantize().t()) < 1e-5
+    assert relative_error(result, inputs.float() @ as_read(weight).t()) < 2e-3
 
 
 def test_int8_and_fp8_equal_the_dequantized_product() -> None:

@@ -9,13 +9,18 @@ from engine.scheduler.chunk_limit import ChunkLimit
 
 
 def limit(
-    *, plain_s: float = 0.01, token_s: float = 0.001, itl_target_s: float = 0.05, slack_ratio: float = 1.5
+    *,
+    plain_s: float = 0.01,
+    token_s: float = 0.001,
+    chunk_s: float = 0.0,
+    itl_target_s: float = 0.05,
+    slack_ratio: float = 1.5,
 ) -> ChunkLimit:
-    """Return the limit on a machine whose steps take `plain_s`, and `token_s` for each prompt token."""
+    """Return the limit on a machine whose steps take `plain_s`, `chunk_s` with prompts and `token_s` for each token."""
     model = StepTimeModel()
     for num_tokens in (0, 4, 8, 16, 32, 64) * 8:
         chunks = 1 if num_tokens else 0
-        model.observe(StepShape(2, num_tokens, 0, num_chunks=chunks), plain_s + token_s * num_tokens)
+        model.observe(StepShape(2, num_tokens, 0, num_chunks=chunks), plain_s + chunk_s * chunks + token_s * num_tokens)
     return ChunkLimit(model, itl_target_s=itl_target_s, slack_ratio=slack_ratio)
 
 
@@ -49,3 +54,11 @@ def test_where_plain_steps_exceed_the_target_already_they_grow_by_a_quarter() ->
 
 def test_a_prompt_gets_on_however_slow_the_machine_is() -> None:
     assert limit(plain_s=0.05, token_s=1.0, itl_target_s=0.01).tokens(2, 0, 0, is_urgent=False) == 4
+
+
+@pytest.mark.parametrize(("chunk_s", "num_tokens"), [(0.0, 20), (0.0015, 5), (0.016, 160), (0.04, 64)])
+def test_a_chunk_whose_fixed_cost_breaks_the_limit_has_as_much_time_for_tokens(chunk_s: float, num_tokens: int) -> None:
+    # Captured decode steps of 4 ms; chunks run uncaptured.
+    found = limit(plain_s=0.004, token_s=0.0001, chunk_s=chunk_s).tokens(2, 0, 0, is_urgent=False)
+
+    assert found == pytest.approx(num_tokens, abs=6)
