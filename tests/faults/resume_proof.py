@@ -1,7 +1,8 @@
 """The proof that streams survive their engines: `python -m tests.faults.resume_proof --streams 10000`.
 
 Each round starts an engine, breaks connections to it at random points of streams, and kills, stops or drains it while
-streams of every kind run. Every stream must read as its undisturbed twin. The last line is one JSON object.
+streams of every kind run. Every stream must read as its undisturbed twin; half of the broken ones have a prediction.
+The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ import time
 from pathlib import Path
 from typing import Final, Literal
 
+from loadtests.engine.prediction.varied_requests import changed_text
 from tests.e2e.lone_engine import LoneEngine, lone_engine
 from tests.faults.resume_stack import KEY_VARIABLE, REQUESTS, ResumeStack, resuming, stream_of
 from tests.support.fault_proxy import Toxics
 
 SIGNALS: Final = {"killed": signal.SIGKILL, "hung": signal.SIGSTOP, "drained": signal.SIGTERM}
 """Signal for each fate of an engine."""
+SPECULATION: Final = ("--speculation", "auto")
+"""Flags of engines that verify predictions."""
 NUM_SIGNALLED: Final = 2 * len(REQUESTS)
 """Streams that run when an engine gets its signal."""
 _LONG_TOKENS: Final = 150
@@ -33,12 +37,20 @@ _HEAD_BYTES: Final = 600
 """Bytes of an answer's head and its first event."""
 
 
-async def breaking_connections(stack: ResumeStack, kind: str, rng: random.Random, num: int) -> list[str]:
-    """Break the first engine's connection once in each of `num` streams of a kind; return what is not equal."""
+async def breaking_connections(
+    stack: ResumeStack, kind: str, rng: random.Random, num: int, *, predicts: bool = False
+) -> list[str]:
+    """Break the first engine's connection once in each of `num` streams of a kind; return what is not equal.
+
+    `predicts`: the broken streams have a prediction, the answer with other words here and there; the undisturbed one
+    has none.
+    """
     body = stream_of(kind)
     undisturbed = await stack.read(body)
     if undisturbed is None or not undisturbed.is_whole or undisturbed.num_roles != 1 or undisturbed.num_identities != 1:
         return [f"{kind}: the undisturbed stream is {undisturbed}"]
+    if predicts:
+        body["prediction"] = {"type": "content", "content": changed_text(undisturbed.content, rng)}
     num_bytes = len((await stack.call(body)).body)
     lost = []
     for _ in range(num):
@@ -80,11 +92,12 @@ async def _repeats(folder: Path, stable: LoneEngine, num_streams: int, per_repea
     while num_done < num_streams:
         here, fate = folder / str(round_number), list(SIGNALS)[round_number % len(SIGNALS)]
         here.mkdir()
-        with lone_engine(here, "--resume-key-env", KEY_VARIABLE) as victim:
+        with lone_engine(here, "--resume-key-env", KEY_VARIABLE, *SPECULATION) as victim:
             async with resuming(here, victim, stable, inter_token_ms=2000) as stack:
                 lost = []
-                for kind in REQUESTS:
-                    lost += await breaking_connections(stack, kind, rng, per_repeat // len(REQUESTS))
+                for number, kind in enumerate(REQUESTS):
+                    predicts = (round_number + number) % 2 > 0
+                    lost += await breaking_connections(stack, kind, rng, per_repeat // len(REQUESTS), predicts=predicts)
                 lost += await signalled(stack, victim, fate, rng)
                 num_resumed += await stack.num_resumed()
                 pauses += stack.pauses_s()
@@ -117,7 +130,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "stable").mkdir()
-        with lone_engine(folder / "stable", "--resume-key-env", KEY_VARIABLE) as stable:
+        with lone_engine(folder / "stable", "--resume-key-env", KEY_VARIABLE, *SPECULATION) as stable:
             rng = random.Random(options.seed)
             return int(asyncio.run(_repeats(folder, stable, options.streams, options.per_repeat, rng)) > 0)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.lone_engine import LoneEngine, lone_engine
-from tests.faults.resume_proof import SIGNALS, breaking_connections, signalled
+from tests.faults.resume_proof import SIGNALS, SPECULATION, breaking_connections, signalled
 from tests.faults.resume_stack import KEY_VARIABLE, REQUESTS, resuming, two_engines
 
 pytestmark = pytest.mark.e2e
@@ -23,7 +23,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LoneEngi
     """Two engines with the same model and key."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(KEY_VARIABLE, "0123456789abcdef" * 4)
-        with two_engines(tmp_path_factory.mktemp("engines")) as found:
+        with two_engines(tmp_path_factory.mktemp("engines"), *SPECULATION) as found:
             yield found
 
 
@@ -35,6 +35,27 @@ async def test_a_stream_whose_connection_breaks_anywhere_goes_on_token_for_token
         for kind in REQUESTS:
             assert await breaking_connections(stack, kind, rng, _NUM_POINTS) == []
         assert await stack.num_resumed() >= len(REQUESTS)  # others broke before their first event, or behind the last
+
+
+def num_accepted(engine: LoneEngine) -> float:
+    """Return the number of tokens of predictions that an engine's answers have."""
+    with engine.client() as client:
+        lines = client.get("/metrics").text.splitlines()
+    kind = 'kind="accepted_prediction_tokens"'
+    return sum(
+        float(line.split()[-1]) for line in lines if line.startswith("engine_stage_counts_total") and kind in line
+    )
+
+
+async def test_a_stream_with_a_prediction_goes_on_as_one_without(
+    engines: tuple[LoneEngine, LoneEngine], tmp_path: Path
+) -> None:
+    rng = random.Random(2)
+    async with resuming(tmp_path, *engines) as stack:
+        for kind in ("greedy", "seeded", "penalties", "stop strings", "logprobs", "schema"):
+            assert await breaking_connections(stack, kind, rng, _NUM_POINTS, predicts=True) == []
+        assert await stack.num_resumed() >= 6
+    assert sum(map(num_accepted, engines)) > 0
 
 
 async def test_streams_of_an_engine_that_hangs_go_on_at_another(
@@ -49,7 +70,7 @@ async def test_streams_of_an_engine_that_hangs_go_on_at_another(
 async def test_streams_of_an_engine_that_is_killed_or_drains_go_on_at_another(
     fate: str, engines: tuple[LoneEngine, LoneEngine], tmp_path: Path
 ) -> None:
-    with lone_engine(tmp_path, "--resume-key-env", KEY_VARIABLE, "--drain-timeout-s", "60") as victim:
+    with lone_engine(tmp_path, "--resume-key-env", KEY_VARIABLE, "--drain-timeout-s", "60", *SPECULATION) as victim:
         async with resuming(tmp_path, victim, engines[1]) as stack:
             assert await signalled(stack, victim, fate, random.Random(fate)) == []
             assert await stack.num_resumed() >= 4
