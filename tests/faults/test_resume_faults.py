@@ -23,7 +23,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LoneEngi
     """Two engines with the same model and key."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(KEY_VARIABLE, "0123456789abcdef" * 4)
-        with two_engines(tmp_path_factory.mktemp("engines"), *SPECULATION) as found:
+        with two_engines(tmp_path_factory.mktemp("engines")) as found:
             yield found
 
 
@@ -48,14 +48,16 @@ def num_accepted(engine: LoneEngine) -> float:
 
 
 async def test_a_stream_with_a_prediction_goes_on_as_one_without(
-    engines: tuple[LoneEngine, LoneEngine], tmp_path: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, "0123456789abcdef" * 4)
     rng = random.Random(2)
-    async with resuming(tmp_path, *engines) as stack:
-        for kind in ("greedy", "seeded", "penalties", "stop strings", "logprobs", "schema"):
-            assert await breaking_connections(stack, kind, rng, _NUM_POINTS, predicts=True) == []
-        assert await stack.num_resumed() >= 6
-    assert sum(map(num_accepted, engines)) > 0
+    with two_engines(tmp_path, *SPECULATION) as engines:
+        async with resuming(tmp_path, *engines) as stack:
+            for kind in ("greedy", "seeded", "penalties", "stop strings", "logprobs", "schema"):
+                assert await breaking_connections(stack, kind, rng, _NUM_POINTS, predicts=True) == []
+            assert await stack.num_resumed() >= 6
+        assert sum(map(num_accepted, engines)) > 0
 
 
 async def test_streams_of_an_engine_that_hangs_go_on_at_another(
@@ -70,7 +72,7 @@ async def test_streams_of_an_engine_that_hangs_go_on_at_another(
 async def test_streams_of_an_engine_that_is_killed_or_drains_go_on_at_another(
     fate: str, engines: tuple[LoneEngine, LoneEngine], tmp_path: Path
 ) -> None:
-    with lone_engine(tmp_path, "--resume-key-env", KEY_VARIABLE, "--drain-timeout-s", "60", *SPECULATION) as victim:
+    with lone_engine(tmp_path, "--resume-key-env", KEY_VARIABLE, "--drain-timeout-s", "60") as victim:
         async with resuming(tmp_path, victim, engines[1]) as stack:
             assert await signalled(stack, victim, fate, random.Random(fate)) == []
             assert await stack.num_resumed() >= 4
