@@ -71,6 +71,8 @@ class Add(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_defaults=Tr
     """Name of a loaded adapter; None: the base model."""
     output_token_ids: list[int] = []
     """Output that another engine has generated already; the sequence continues behind it."""
+    prediction_token_ids: list[int] = []
+    """Tokens that the answer may have, for draft tokens; empty: none."""
 
 
 class Abort(msgspec.Struct, frozen=True, kw_only=True, tag="abort"):
@@ -126,6 +128,10 @@ class StageTimes(msgspec.Struct, frozen=True, kw_only=True):
     num_preemptions: int = 0
     num_drafted_tokens: int = 0
     num_accepted_tokens: int = 0
+    num_accepted_prediction_tokens: int = 0
+    """Draft tokens from the request's prediction that the answer has."""
+    num_rejected_prediction_tokens: int = 0
+    """Draft tokens from the request's prediction that a step verified and the answer does not have."""
 
 
 class SeqOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -49,6 +49,7 @@ class RequestContext:
         "channel",
         "clock",
         "confidence",
+        "draft",
         "exchange",
         "flight",
         "gone_at",
@@ -96,6 +97,8 @@ class RequestContext:
         self.place = RequestPhase.QUEUED
         self.has_started = False
         """True if the status line is out: from here on only an error event can report a failure."""
+        self.draft: str | None = None
+        """Text of the nearest cached response, for deployments that take predictions; None without one."""
         self.responded_at: float | None = None
         """Time at which the response began; None before."""
         self.ready_at: float | None = None

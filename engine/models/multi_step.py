@@ -65,6 +65,8 @@ class MultiStepReport(NamedTuple):
     num_drafted: list[int]
     """Number of draft tokens of each sequence that were verified behind the first step."""
     steps: list[StepTaken]
+    predicted: list[tuple[int, int]]
+    """Accepted and verified draft tokens of each sequence's prediction, the first step's included."""
 
 
 class MultiStep(Protocol):

@@ -152,10 +152,11 @@ def _may_round_kv(config: CoreConfig, model: Model) -> bool:
 def settle_steps(
     model: Model, runner: ModelRunner, *, num_speculative_tokens: int, num_weight_bytes: int, clock: Callable[[], float]
 ) -> AdaptiveRunner:
-    """Return the runner that chooses how each step is computed.
+    """Return the runner that chooses the threads of each step.
 
     The start measures nothing: it may happen beside other work. Steps run compiled wherever the model can, prompts on
-    the fastest unit that the processor has; the runner corrects its choices by what steps take while serving.
+    the fastest unit that the processor has. The unit never changes, for another one would round a prompt differently:
+    the same request could get another answer. The runner corrects its threads by what steps take while serving.
     """
     num_threads = torch.get_num_threads()
     if isinstance(model, CompiledSteps):
@@ -179,7 +180,7 @@ def follow(model: Model | None, other: Model) -> None:
 
 
 class _Settings:
-    """Current settings of the steps: compiled or in torch, and the number of threads of each."""
+    """Number of threads of compiled steps and of torch."""
 
     def __init__(self, num_threads: int, compiled: CompiledSteps | None) -> None:
         """Record `num_threads` as the present setting of torch and of compiled steps."""
@@ -190,21 +191,6 @@ class _Settings:
     def max_tokens(self) -> int:
         """Tokens up to which a step of short sequences runs compiled."""
         return 0 if self._compiled is None else self._compiled.max_tokens
-
-    @property
-    def prompt_ways(self) -> list[PromptWay]:
-        """Ways to compute prompts, the fastest by the processor's features last."""
-        return ["torch"] if self._compiled is None else self._compiled.prompt_ways
-
-    @property
-    def prompt_way(self) -> PromptWay:
-        """The way that the next prompt is computed."""
-        return "torch" if self._compiled is None else self._compiled.prompt_way
-
-    @prompt_way.setter
-    def prompt_way(self, way: PromptWay) -> None:
-        if self._compiled is not None:
-            self._compiled.prompt_way = way
 
     def use_threads(self, num_threads: int, num_tokens: int, *, in_torch: bool = False) -> None:
         """Use `num_threads` threads for a step of `num_tokens` tokens, which torch computes if `in_torch`."""

@@ -109,11 +109,11 @@ class ModelRunner:
 
     def _output_of(self, chunks: list[ScheduledChunk], report: MultiStepReport, heads: MedusaProposer) -> StepOutput:
         """Return the output of several steps that were computed in one call."""
-        found = iter(zip(report.token_ids, report.num_drafted, strict=True))
+        found = iter(zip(report.token_ids, report.num_drafted, report.predicted, strict=True))
         results = []
         for chunk in chunks:
-            token_ids, num_drafted = next(found) if chunk.samples else ([], 0)
-            results.append(SequenceResult(token_ids, num_drafted=num_drafted))
+            token_ids, num_drafted, predicted = next(found) if chunk.samples else ([], 0, None)
+            results.append(SequenceResult(token_ids, num_drafted=num_drafted, predicted=predicted))
         return StepOutput(results, heads.seen([token_ids[-1] for token_ids in report.token_ids]), report.steps)
 
     def _sample(self, logits: torch.Tensor, chunks: list[ScheduledChunk]) -> list[SequenceResult]:

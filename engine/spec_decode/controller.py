@@ -17,6 +17,7 @@ from engine.spec_decode.multi_step import NUM_REACHED, MultiStepPlanner
 from engine.spec_decode.proposers.acceptance_stats import HEADS, MODEL, AcceptanceStats, first_by_heads
 from engine.spec_decode.proposers.draft_model import DraftModelProposer
 from engine.spec_decode.proposers.ngram import Costs, LookupPosition, NgramDrafts, NgramProposer
+from engine.spec_decode.proposers.prediction import count_predicted
 from engine.spec_decode.response_guard import ResponseGuard
 from engine.step.drafting import DraftRequest, Proposal
 from engine.step.scheduler_output import ScheduledChunk, SchedulerOutput
@@ -134,10 +135,12 @@ class SpeculationController:
                     self._guard.begin(chunk.seq, seconds if is_decode else output.later_s, num_generated=not is_decode)
         if output.num_steps > 1:
             assert self._multi_step is not None
+            self._count_predicted_together(scheduled, output)
             if scheduled.predicts:  # a step without proposers takes less
                 self._multi_step.observe(len(chunks), output.steps[1:])
         else:
             self._record_acceptance(outputs)
+            self._count_predicted(chunks, outputs)
             if is_decode:
                 self._observe_decode(scheduled, seconds - self._drafting_s)
         self._found, self._by_model = None, []
@@ -264,6 +267,20 @@ class SpeculationController:
                 self._stats.observe(MODEL, was_right=draft == token_id)
                 if draft != token_id:
                     break
+
+    def _count_predicted(self, chunks: SequenceOf[ScheduledChunk], outputs: SequenceOf[SequenceOf[int]]) -> None:
+        """Count the draft tokens of a single step that came from predictions, unless a draft model made the step's."""
+        if self._found is None or self._by_model:
+            return
+        for index, (chunk, token_ids) in enumerate(zip(chunks, outputs, strict=True)):
+            if chunk.seq.prediction is not None:
+                count_predicted(self._found, index, chunk, len(self._prefixes[index]), max(0, len(token_ids) - 1))
+
+    def _count_predicted_together(self, scheduled: SchedulerOutput, output: StepOutput) -> None:
+        """Count the draft tokens that came from predictions in steps that followed one another."""
+        for chunk, result in zip(scheduled.chunks, output.results, strict=True):
+            if chunk.seq.prediction is not None and result.predicted is not None:
+                chunk.seq.prediction.count(*result.predicted)
 
     def _record_heads(self, chunks: SequenceOf[ScheduledChunk], outputs: SequenceOf[SequenceOf[int]]) -> None:
         """Update the acceptance rate of the first head's predictions for the previous step."""

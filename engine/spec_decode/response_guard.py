@@ -39,6 +39,10 @@ class ResponseKind(NamedTuple):
     num_seqs_bits: int
     prompt_size: int
     """Power of four of its tokens."""
+    has_prediction: bool
+    """True if the request predicts its answer."""
+    is_drawn: bool
+    """True if the sampler draws an answer with a prediction, which it then follows less far."""
 
 
 class _Response:
@@ -99,7 +103,9 @@ class ResponseGuard:
             self._trials[response.kind].observe(seconds, with_drafts=response.with_drafts)
 
     def _decide(self, seq: Sequence, num_seqs: int) -> _Response:
-        kind = ResponseKind(num_seqs.bit_length(), (seq.num_prompt_tokens.bit_length() + 1) // 2)
+        prompt_size = (seq.num_prompt_tokens.bit_length() + 1) // 2
+        predicts = seq.prediction is not None
+        kind = ResponseKind(num_seqs.bit_length(), prompt_size, predicts, predicts and seq.params.temperature > 0.0)
         trial = self._trials.get(kind)
         if trial is None:
             trial = self._trials[kind] = _Trial(_BLOCK * num_seqs)

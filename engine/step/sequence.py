@@ -9,6 +9,7 @@ from enum import Enum
 from engine.lora.adapter_table import LoadedAdapter
 from engine.protocol import AbortState, Add, Lane, SamplingParams, StageTimes
 from engine.sampling.grammar import GrammarState
+from engine.step.predicted_text import PredictedText
 
 RESUMED_CHUNK_TOKENS = 16
 """Longest chunk that compiled steps compute with the same numbers as its tokens one by one."""
@@ -103,6 +104,8 @@ class Sequence:
     num_accepted_tokens: int = 0
     num_resumed_tokens: int = 0
     """Output tokens that another engine has generated."""
+    prediction: PredictedText | None = None
+    """Answer that the request expects; None without one."""
 
     @classmethod
     def from_add(
@@ -122,6 +125,7 @@ class Sequence:
             stages=StageClock(received_at),
             adapter=adapter,
             num_resumed_tokens=len(add.output_token_ids),
+            prediction=PredictedText(array(INT64, add.prediction_token_ids)) if add.prediction_token_ids else None,
         )
 
     @property
@@ -183,4 +187,6 @@ class Sequence:
             num_preemptions=self.num_preemptions,
             num_drafted_tokens=self.num_drafted_tokens,
             num_accepted_tokens=self.num_accepted_tokens,
+            num_accepted_prediction_tokens=0 if self.prediction is None else self.prediction.num_accepted,
+            num_rejected_prediction_tokens=0 if self.prediction is None else self.prediction.num_rejected,
         )

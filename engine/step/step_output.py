@@ -22,6 +22,8 @@ class SequenceResult:
     """Set when this sequence alone could not be computed."""
     num_drafted: int = 0
     """Draft tokens that were verified in steps behind the first."""
+    predicted: tuple[int, int] | None = None
+    """Accepted and verified draft tokens of the sequence's prediction; None where one step ran alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from gateway.cache.semantic_stage import MODE as SIMILAR_MODE
 from gateway.cache.semantic_stage import SemanticStage
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest
+from gateway.completion.prediction_counts import without_prediction_counts
 from gateway.forwarding.relay import relay_cached, relay_followed
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
@@ -126,6 +127,8 @@ class CacheStage:
             deployment=record.deployment,
             usage=record.usage,
         )
+        if record.usage is not None and record.usage.predicted_tokens is not None:
+            store = partial(_store_plain, store)
         if capture is None or not capture.is_long:
             store(None if capture is None else capture.completion())
             return
@@ -137,6 +140,11 @@ class CacheStage:
     async def aclose(self) -> None:
         """Cancel what is not stored yet."""
         await self._tasks.cancel()
+
+
+def _store_plain(store: Callable[[bytes | None], None], completion: bytes | None) -> None:
+    """Store a response without the counts of a prediction that belonged to one request."""
+    store(None if completion is None else without_prediction_counts(completion))
 
 
 async def _store_later(store: Callable[[bytes | None], None], lookup: CacheLookup, capture: Capture) -> None:

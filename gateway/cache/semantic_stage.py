@@ -18,9 +18,11 @@ from gateway.cache.grammar.vocabulary import ranks
 from gateway.cache.semantic.canonical_question import canonical_question
 from gateway.cache.semantic.guards import guard_of
 from gateway.cache.semantic.late_index import LateIndex, Place, QueuedEmbeds
+from gateway.cache.semantic.near_miss import draft_of
 from gateway.cache.semantic.semantic_lookup import LookupSubject, SemanticLookup
 from gateway.cache.semantic.semantic_tier import SemanticTier, Vector
 from gateway.cache.similarity.language import is_unguarded
+from gateway.chat.operation import CHAT
 from gateway.chat.request import ChatRequest
 from gateway.forwarding.dispatch import Dispatch
 from gateway.request_context import RequestContext
@@ -95,7 +97,9 @@ class SemanticStage:
         stats = self._stats(ctx, planned)
         ctx.begin_lookup = partial(self._begin, ctx, request, planned, lookup, stats)
         may_race = self._held_ratio(ResponseOrigin(planned.route.id, "", request.stream), stats) is not None
-        waits = lookup.result is CacheResult.MISS and stats.order.waits(_load(planned), may_race=may_race)
+        waits = lookup.result is CacheResult.MISS and (
+            stats.order.waits(_load(planned), may_race=may_race) or _may_draft(request, planned)
+        )
         if planned.encoders:  # the router needs the vector, too
             ctx.begin_lookup(waits or may_race)
         if not waits:
@@ -106,7 +110,10 @@ class SemanticStage:
         await semantic.done
         ctx.record.timeline.charge(Stage.CACHE, semantic.search_s)
         ctx.mark(Stage.EMBED)
-        return self._found(ctx, request, planned, semantic)
+        found = self._found(ctx, request, planned, semantic)
+        if found is None and _may_draft(request, planned):
+            ctx.draft = draft_of(semantic.finding, planned.route.cache)
+        return found
 
     async def race(
         self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, forward: Coroutine[Any, Any, None]
@@ -277,11 +284,19 @@ class SemanticStage:
                 match_probability=finding.match_probability,
                 threshold=finding.threshold,
                 served=ctx.record.cache is CacheResult.HIT_SEMANTIC,
+                drafted=ctx.record.drafted,
                 why=ctx.record.cache_reason,
             )
 
     def _stats(self, ctx: RequestContext, planned: PlannedRoute) -> RouteStats:
         return self._route_stats.of(TenantRoute(ctx.record.tenant, planned.route.id))
+
+
+def _may_draft(request: ChatRequest, planned: PlannedRoute) -> bool:
+    """Return whether a response that is not served may become a prediction; the client's own takes precedence."""
+    if planned.route.cache.draft_threshold is None or "prediction" in request.document:
+        return False
+    return request.operation is CHAT and any(live.takes_drafts for live, _ in planned.candidates)
 
 
 def _load(planned: PlannedRoute) -> float:

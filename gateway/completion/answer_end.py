@@ -263,10 +263,16 @@ class _TokenDetails(msgspec.Struct, frozen=True):
     cached_tokens: _NumTokens | None = None
 
 
+class _CompletionDetails(msgspec.Struct, frozen=True):
+    accepted_prediction_tokens: _NumTokens | None = None
+    rejected_prediction_tokens: _NumTokens | None = None
+
+
 class _Usage(msgspec.Struct, frozen=True):
     prompt_tokens: _NumTokens
     completion_tokens: _NumTokens | None = 0
     prompt_tokens_details: _TokenDetails | None = None
+    completion_tokens_details: _CompletionDetails | None = None
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -290,7 +296,10 @@ def usage_of(answer: bytes) -> Usage | None:
     if usage is not None:
         details = usage.prompt_tokens_details
         cached = None if details is None else details.cached_tokens
-        return Usage(usage.prompt_tokens, usage.completion_tokens or 0, cached)
+        found = Usage(usage.prompt_tokens, usage.completion_tokens or 0, cached)
+        if (made := usage.completion_tokens_details) is not None and made.accepted_prediction_tokens is not None:
+            found.predicted_tokens = made.accepted_prediction_tokens, made.rejected_prediction_tokens or 0
+        return found
     return usage_in(document_of(answer)) if _USAGE in answer else None
 
 
@@ -313,8 +322,11 @@ def _usage(stated: Any) -> Usage | None:
     prompt, completion = _count(stated.get("prompt_tokens")), _count(stated.get("completion_tokens"))
     if prompt is None:
         return None
-    details = stated.get("prompt_tokens_details")
-    return Usage(prompt, completion or 0, _count(details.get("cached_tokens")) if isinstance(details, dict) else None)
+    details, made = stated.get("prompt_tokens_details"), stated.get("completion_tokens_details")
+    found = Usage(prompt, completion or 0, _count(details.get("cached_tokens")) if isinstance(details, dict) else None)
+    if isinstance(made, dict) and (accepted := _count(made.get("accepted_prediction_tokens"))) is not None:
+        found.predicted_tokens = accepted, _count(made.get("rejected_prediction_tokens")) or 0
+    return found
 
 
 def _count(stated: Any) -> int | None:

@@ -20,7 +20,7 @@ from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.reach import UpstreamHeaders, UpstreamReach
 from routing_policies.estimation.estimators import PeakEwma
 from routing_policies.operations import input_modalities_of, operations_of
-from routing_policies.policy.document import Deployment, PlainAsStream
+from routing_policies.policy.document import Deployment, PlainAsStream, PredictionUse
 from routing_policies.policy.members import group_of
 
 _RETIRE_POLL_S: Final = 0.1
@@ -47,6 +47,7 @@ class LiveDeployment:
         "forecast",
         "group",
         "has_left",
+        "has_load_feed",
         "health",
         "id",
         "input_modalities",
@@ -57,6 +58,7 @@ class LiveDeployment:
         "model",
         "operations",
         "plain_as_stream",
+        "prediction",
         "proxy",
         "refuses_streams",
         "retries",
@@ -123,6 +125,10 @@ class LiveDeployment:
         """Duration of the longest recent response that was no stream."""
         self.plain_as_stream: PlainAsStream = deployment.plain_as_stream
         """Condition for requesting a stream behind a response that is none."""
+        self.prediction: PredictionUse = deployment.prediction
+        """Use of predictions by the policy."""
+        self.has_load_feed = False
+        """True once it sent its load as Penstock's engine does."""
         self.refuses_streams = False
         """True once it refused a stream requested behind such a response; no further one is requested."""
         self.retries = RetryBudget(ratio=RETRIES_RATIO)
@@ -208,8 +214,16 @@ class LiveDeployment:
         self.is_draining = is_draining
         self.is_ready = self.is_ready and not is_draining
 
+    @property
+    def takes_drafts(self) -> bool:
+        """True if near misses of the cache may go to it as predictions."""
+        if self.dialect is not None or self.prediction == "off":
+            return False
+        return self.has_load_feed or self.prediction == "on"
+
     def note_stated(self, now: float, state: str) -> None:
         """Adopt the state that its load feed reports; one that restarts receives no further requests."""
+        self.has_load_feed = True
         report = StartReport(state)
         if self.is_ready and report.is_coming:
             self.is_ready = False

@@ -17,6 +17,7 @@ import msgspec
 from gateway.admission.admitter import too_late
 from gateway.admission.gate import AdmissionDecision
 from gateway.chat.headers import ChatHead
+from gateway.chat.json_members import with_members, without_members
 from gateway.chat.operation import CHAT
 from gateway.chat.request import ChatRequest
 from gateway.chat.strict_json import LONG_BYTES
@@ -72,6 +73,7 @@ _TTFT_HEADER: Final = b"x-penstock-ttft-ms"
 _TTFT_MS: Final = re.compile(rb"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _ROUNDING_S: Final = 0.01
 """Seconds within which two instants count as one, read twice."""
+_PREDICTION: Final = frozenset({"prediction"})
 
 
 class ForwardRequest(msgspec.Struct, frozen=True, gc=False):
@@ -657,6 +659,11 @@ def _message(work: ForwardRequest, live: LiveDeployment, timeouts: ExchangeTimeo
     if work.resume is not None and live.headers.resume_key is not None and live.dialect is None:
         headers.append(work.resume.header(live.headers.resume_key))
         body = work.resume.in_body(body)
+    if ctx.draft is not None and live.takes_drafts:
+        body = with_members(body, {"prediction": {"type": "content", "content": ctx.draft}})
+        ctx.record.drafted = True
+    elif live.prediction == "off" and "prediction" in request.document:
+        body = without_members(body, _PREDICTION)
     return UpstreamRequest(b"POST", path, headers, body, fixed)
 
 

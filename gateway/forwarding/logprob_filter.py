@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from math import expm1, log
 from typing import Any, Final
 
@@ -163,14 +164,19 @@ def without_odds(answer: bytes) -> bytes:
 
 def events_without_odds(events: bytes) -> bytes:
     """Return whole events of a stream with `"logprobs": null`, as they are without log-probabilities."""
-    if _LOGPROBS not in events:
+    return edited_events(events, _LOGPROBS, without_odds)
+
+
+def edited_events(events: bytes, mark: bytes, edit: Callable[[bytes], bytes]) -> bytes:
+    """Return whole events of a stream, with `edit` made to the data of those that contain `mark`."""
+    if mark not in events:
         return events
     if b"\r" in events or _CONTINUED.search(events) is not None:
-        found = [(event, without_odds(event.data)) for event in SseDecoder(len(events)).feed(events)]
+        found = [(event, edit(event.data)) for event in SseDecoder(len(events)).feed(events)]
         return b"".join(encode_event(data, None if event.event == "message" else event.event) for event, data in found)
     return b"\n".join(
         [
-            b"data: " + without_odds(line[5:].strip()) if line.startswith(b"data:") and _LOGPROBS in line else line
+            b"data: " + edit(line[5:].strip()) if line.startswith(b"data:") and mark in line else line
             for line in events.split(b"\n")
         ]
     )

@@ -14,11 +14,12 @@ from gateway.cache.exact.shared_answer import SharedAnswer
 from gateway.chat.request import ChatRequest
 from gateway.chat.strict_json import LONG_BYTES
 from gateway.completion.answer_end import AnswerEnd, has_first_token, merge_timing, usage_of
+from gateway.completion.prediction_counts import MARK, without_prediction_counts
 from gateway.completion.replay import as_event_stream, id_member, reissued
 from gateway.completion.stream_outcome import DONE, StreamOutcome
 from gateway.errors import UpstreamFailed
 from gateway.forwarding.error_mapping import SCHEMA_IGNORED
-from gateway.forwarding.logprob_filter import events_without_odds, without_odds
+from gateway.forwarding.logprob_filter import edited_events, events_without_odds, without_odds
 from gateway.forwarding.stream_head import EVENT_ENDS, WholeEvents
 from gateway.forwarding.timing_events import TimingEvents
 from gateway.http.asgi import EdgeChannel, Header
@@ -54,6 +55,10 @@ async def relay_plain(ctx: RequestContext, status: int, headers: list[Header], b
         record.usage = await asyncio.to_thread(usage_of, body) if is_long else usage_of(body)
         if ctx.hides_odds:
             body = await asyncio.to_thread(without_odds, body) if is_long else without_odds(body)
+        if record.drafted:
+            body = (
+                await asyncio.to_thread(without_prediction_counts, body) if is_long else without_prediction_counts(body)
+            )
         if ctx.flight is not None:
             ctx.flight.ended(ctx.clock(), record.usage)
         if ctx.capture is not None:
@@ -277,6 +282,8 @@ class _StreamRelay:
             left += DONE_EVENT
         if self._turn.hides_odds:
             left = events_without_odds(left)
+        if self._turn.record.drafted:
+            left = edited_events(left, MARK, without_prediction_counts)
         if self._capture is not None and left:
             self._capture.feed(left)
         if self._events is None:
@@ -294,6 +301,8 @@ class _StreamRelay:
             piece = self._check_done(piece)
         if self._turn.hides_odds:
             piece = events_without_odds(piece)
+        if record.drafted:
+            piece = edited_events(piece, MARK, without_prediction_counts)
         if self._capture is not None:
             self._capture.feed(piece)
         if record.timeline.first_token_at is None and has_first_token(piece):

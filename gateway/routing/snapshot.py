@@ -165,6 +165,7 @@ class SnapshotBuilder:
             deployments[item.id].headers = headers[item.id]
             deployments[item.id].describe(item)
             deployments[item.id].plain_as_stream = item.plain_as_stream
+            deployments[item.id].prediction = item.prediction
             deployments[item.id].limiter.set_limit(StaticLimit(item.limits.max_in_flight), is_adaptive=has_targets)
         self.departures.note_back(deployments.values())
         self._warm_up(document, deployments)

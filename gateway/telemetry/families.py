@@ -58,6 +58,14 @@ class MetricFamilies:
     def _add_cache(self, make: Instruments) -> None:
         """Add the families of the response cache and of trimming."""
         self.cache_lookups = make.counter("cache_lookups_total", "Cache lookups.", ("result", "reason"))
+        self.drafts = make.counter(
+            "cache_drafts_total", "Near misses whose response went to a deployment as a prediction.", ("route",)
+        )
+        self.prediction_tokens = make.counter(
+            "prediction_tokens_total",
+            "Tokens of predictions that deployments checked, by who predicted.",
+            ("source", "result"),
+        )
         self.embeddings = make.counter("embeddings_total", "Texts to encode, by result.", ("result",))
         self.cache_entries = make.gauge("cache_entries", "Cached responses.")
         self.cache_index_entries = make.gauge("cache_index_entries", "Cached responses in the vector index.")

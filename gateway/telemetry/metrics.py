@@ -163,7 +163,11 @@ class GatewayMetrics(MetricFamilies):
             if self.worth is not None:
                 left = record.handed_over
                 self.cost.labels(_label(left.deployment)).inc(self.worth.cost(left.deployment, left.usage) or 0.0)
+        if record.drafted:
+            self.drafts.labels(record.route).inc()
         if usage is not None:
+            if usage.predicted_tokens is not None and outcome is not Outcome.CACHED:
+                self._record_prediction(record, *usage.predicted_tokens)
             answers.prompt_tokens.value += usage.prompt_tokens
             answers.completion_tokens.value += usage.completion_tokens
             if outcome is Outcome.CACHED:
@@ -174,6 +178,11 @@ class GatewayMetrics(MetricFamilies):
                 self._record_worth(record, usage, self.worth)
         if outcome is Outcome.COMPLETED or outcome is Outcome.CACHED:
             self._record_latencies(record, usage)
+
+    def _record_prediction(self, record: RequestRecord, num_accepted: int, num_rejected: int) -> None:
+        source = "near_miss" if record.drafted else "client"
+        self.prediction_tokens.labels(source, "accepted").inc(num_accepted)
+        self.prediction_tokens.labels(source, "rejected").inc(num_rejected)
 
     def _record_worth(self, record: RequestRecord, usage: Usage, worth: Worth) -> None:
         cost = worth.cost(record.deployment, usage)

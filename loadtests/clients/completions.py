@@ -54,6 +54,11 @@ class PlainAnswer:
     decode_s: float
     """From there to the choice of the last."""
     num_drafted_tokens: int
+    num_accepted_tokens: int = 0
+    """Draft tokens of any source that the answer has."""
+    num_accepted_predicted: int = 0
+    """Draft tokens from the request's prediction that the answer has."""
+    num_rejected_predicted: int = 0
 
     @property
     def decode_begin(self) -> float:
@@ -108,10 +113,35 @@ async def complete_tokens(
     return answer
 
 
-async def answer_chat(address: Address, messages: Sequence[object], max_tokens: int) -> PlainAnswer:
-    """Request a greedy answer to a conversation, as long as the model wants up to a limit. Raises ProcessFailed."""
-    body = {"model": "bench", "messages": list(messages), "max_tokens": max_tokens, "temperature": 0}
-    return await _answer(address, _CHAT, body, ())
+async def answer_chat(
+    address: Address,
+    messages: Sequence[object],
+    max_tokens: int,
+    *,
+    salt: str | None = None,
+    prediction: str | None = None,
+    temperature: float = 0.0,
+    seed: int | None = None,
+) -> PlainAnswer:
+    """Request an answer to a conversation, as long as the model wants up to a limit. Raises ProcessFailed."""
+    body: dict[str, object] = {
+        "model": "bench",
+        "messages": list(messages),
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+    }
+    if seed is not None:
+        body["seed"] = seed
+    if prediction is not None:
+        body["prediction"] = {"type": "content", "content": prediction}
+    return await _answer(address, _CHAT, body, () if salt is None else (("x-penstock-cache-salt", salt),))
+
+
+async def complete_chat(address: Address, body: Mapping[str, object], *, salt: str) -> dict[str, Any]:
+    """Send a chat request and return its whole answer. Raises ProcessFailed."""
+    _, content = await _send(address, _CHAT, body, (("x-penstock-cache-salt", salt),))
+    answer: dict[str, Any] = json.loads(content)
+    return answer
 
 
 def _exactly(prompt: Sequence[int], num_tokens: int) -> dict[str, object]:
@@ -153,6 +183,7 @@ def read_answer(body: dict[str, Any], sent_at: float, ended_at: float) -> PlainA
     try:
         choice = body["choices"][0]
         stages = body["penstock"]["timing"]["engine"]["choices"][0]
+        details = (body.get("usage") or {}).get("completion_tokens_details") or {}
         return PlainAnswer(
             sent_at=sent_at,
             ended_at=ended_at,
@@ -163,6 +194,9 @@ def read_answer(body: dict[str, Any], sent_at: float, ended_at: float) -> PlainA
             prefill_s=stages["prefill_ms"] / 1e3,
             decode_s=stages["decode_ms"] / 1e3,
             num_drafted_tokens=int(stages["drafted_tokens"]),
+            num_accepted_tokens=int(stages.get("accepted_tokens", 0)),
+            num_accepted_predicted=int(details.get("accepted_prediction_tokens", 0)),
+            num_rejected_predicted=int(details.get("rejected_prediction_tokens", 0)),
         )
     except (KeyError, IndexError, TypeError) as error:
         raise ProcessFailed(f"an answer without the engine's stage record: {error!r} in {str(body)[:300]}") from error

@@ -16,6 +16,8 @@ from loadtests.engine.chunked import measure_chunked
 from loadtests.engine.decode import measure_bundled, measure_shape
 from loadtests.engine.kv_use import measure_kv_use
 from loadtests.engine.part import Part, Results, Setting
+from loadtests.engine.prediction.equality import measure_equality
+from loadtests.engine.prediction.prediction import measure_prediction
 from loadtests.engine.prefix import measure_prefix
 from loadtests.engine.speculation import measure_speculation
 from loadtests.harness.card import Card
@@ -39,6 +41,8 @@ PARTS = {
     "kv_use": _Entry(measure_kv_use, 0.7),
     "batching": _Entry(measure_batching, 1.0),
     "speculation": _Entry(measure_speculation, 1.5),
+    "prediction": _Entry(measure_prediction, 4.0),
+    "prediction_equality": _Entry(measure_equality, 1.0),
 }
 
 

@@ -134,6 +134,7 @@ PersonalRule = Literal["bypass", "per_user"]
 OverloadStep = Literal["trim", "small_model", "max_tokens", "stale_cache", "shed"]
 EnginePriority = Literal["interactive", "batch"]
 PlainAsStream = Literal["suspected", "always", "never"]
+PredictionUse = Literal["auto", "on", "off"]
 DialectName = Literal["openai", "responses", "anthropic"]
 ImageRule = Literal["any", "inline_only"]
 UnknownFields = Literal["pass", "reject"]
@@ -315,6 +316,12 @@ class Deployment(_Strict, frozen=True, kw_only=True):
     """
     resume_key_env: EnvironmentName | None = None
     """Environment variable with the key that its engine has by `--resume-key-env`, for routes with `resume`."""
+    prediction: PredictionUse = "auto"
+    """Use of `prediction`, an answer that the model may confirm instead of writing it.
+
+    `auto` passes a client's own on, and sends near misses of the cache to Penstock's engine only. `on` sends them here,
+    too. `off` removes the field, for servers that refuse it.
+    """
 
 
 class Slo(_Strict, frozen=True, kw_only=True):
@@ -465,6 +472,11 @@ class Cache(_Strict, frozen=True, kw_only=True):
     """Error budget: the share of a tenant's requests on the route that may get a wrong semantic hit."""
     audit_ratio: Ratio = 0.02
     """Share of semantic hits that are audited against a fresh answer."""
+    draft_threshold: Ratio | None = None
+    """Match probability from which a response that is not served goes to the deployment as a prediction.
+
+    The model confirms it or writes its own answer, which is the same with it and without. None sends none.
+    """
     max_temperature: Temperature = 1.0
     """Temperature above which requests get exact hits only; a request without one counts as 1."""
     history: CacheHistory = "exact"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.lone_engine import LoneEngine, lone_engine
-from tests.faults.resume_proof import SIGNALS, breaking_connections, signalled
+from tests.faults.resume_proof import SIGNALS, SPECULATION, breaking_connections, signalled
 from tests.faults.resume_stack import KEY_VARIABLE, REQUESTS, resuming, two_engines
 
 pytestmark = pytest.mark.e2e
@@ -35,6 +35,29 @@ async def test_a_stream_whose_connection_breaks_anywhere_goes_on_token_for_token
         for kind in REQUESTS:
             assert await breaking_connections(stack, kind, rng, _NUM_POINTS) == []
         assert await stack.num_resumed() >= len(REQUESTS)  # others broke before their first event, or behind the last
+
+
+def num_accepted(engine: LoneEngine) -> float:
+    """Return the number of tokens of predictions that an engine's answers have."""
+    with engine.client() as client:
+        lines = client.get("/metrics").text.splitlines()
+    kind = 'kind="accepted_prediction_tokens"'
+    return sum(
+        float(line.split()[-1]) for line in lines if line.startswith("engine_stage_counts_total") and kind in line
+    )
+
+
+async def test_a_stream_with_a_prediction_goes_on_as_one_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, "0123456789abcdef" * 4)
+    rng = random.Random(2)
+    with two_engines(tmp_path, *SPECULATION) as engines:
+        async with resuming(tmp_path, *engines) as stack:
+            for kind in ("greedy", "seeded", "penalties", "stop strings", "logprobs", "schema"):
+                assert await breaking_connections(stack, kind, rng, _NUM_POINTS, predicts=True) == []
+            assert await stack.num_resumed() >= 6
+        assert sum(map(num_accepted, engines)) > 0
 
 
 async def test_streams_of_an_engine_that_hangs_go_on_at_another(

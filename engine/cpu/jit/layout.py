@@ -218,13 +218,21 @@ and `ahead_logits` are buffers for this. `heads` is the kernel of the heads (`en
 LAYERS_WORK, LOGITS_WORK, AHEAD_WORK = range(3)
 
 ROW_LIMITS = np.dtype(
-    [("table_row", np.int64), ("max_length", np.int64), ("drafts_until", np.int64), ("num_verified", np.int64)],
+    [
+        ("table_row", np.int64),
+        ("max_length", np.int64),
+        ("drafts_until", np.int64),
+        ("num_verified", np.int64),
+        ("num_predicted", np.int64),
+        ("num_predicted_right", np.int64),
+    ],
     align=True,
 )
 """Record of one row of further steps: its row in the block tables, and lengths of its text in tokens.
 
 The text has at most `max_length` tokens, and draft tokens are made up to `drafts_until`. `num_verified` receives the
-number of draft tokens verified behind the first step.
+number of draft tokens verified behind the first step. `num_predicted` and `num_predicted_right` receive the numbers of
+draft tokens of the text's prediction that all steps verified and accepted.
 """
 STEP_COSTS = np.dtype(
     [("plain_s", np.float64), ("fixed_s", np.float64), ("each_s", np.float64), ("least_gain", np.float64)], align=True

@@ -9,6 +9,10 @@ DRAFT_ROW = np.dtype(
         ("text", np.int64),
         ("length", np.int64),
         ("salt", np.int64),
+        ("num_prompt", np.int64),
+        ("prediction", np.int64),
+        ("num_predicted", np.int64),
+        ("first_agreement", np.int64),
         ("num_drafts", np.int64),
         ("num_stops", np.int64),
         ("max_drafts", np.int64),
@@ -22,7 +26,9 @@ DRAFT_ROW = np.dtype(
 
 `num_drafts` draft tokens follow the text already, accepted with the probability `accepted_probability`. `num_stops`
 tokens would end the text. At most `max_drafts` are added. Each has a probability of at least `least_next_probability`,
-and all of them together one of at least `least_probability`.
+and all of them together one of at least `least_probability`. The text begins with `num_prompt` tokens of the prompt.
+`prediction` is the address of `num_predicted` int64 tokens that the answer behind them may have, and `first_agreement`
+the index of their first kind in the table of kinds.
 """
 DRAFT_END = np.dtype([("num_drafts", np.int64), ("is_over", np.int64)], align=True)
 """Record of the draft tokens found for a text: their number, and 1 if a token that ends the text follows them."""

@@ -16,7 +16,7 @@ from engine.cpu.jit.layout import GROUP, MODEL, ROUNDS, ROW_LIMITS, STEP, STEP_C
 from engine.cpu.multi_step.draft_budget import record_row_acceptance
 from engine.cpu.multi_step.draft_records import DRAFT_END, DRAFT_ROW, TRIALS
 from engine.cpu.multi_step.medusa import is_stop
-from engine.cpu.multi_step.ngram import choose
+from engine.cpu.multi_step.ngram import BY_PREDICTION, choose
 
 MOST_TOGETHER = 8
 """Maximum number of adjacent tokens of a row that attend together."""
@@ -65,7 +65,7 @@ def _take_over(step, rounds):
     for index in range(num_rows):
         if taken[index] < 0:
             return False
-    starts, limits = integers(step.row_starts, num_rows), view(rounds.limits, num_rows, ROW_LIMITS)
+    starts, limits = integers(step.row_starts, num_rows + 1), view(rounds.limits, num_rows, ROW_LIMITS)
     token_ids, sampled = integers(step.token_ids, step.num_tokens), integers(step.sampled, step.num_sampled)
     tokens = view(rounds.found_tokens, (num_rows, rounds.most_drafts), np.int64)
     kinds = view(rounds.found_kinds, (num_rows, rounds.most_drafts), np.int64)
@@ -74,6 +74,7 @@ def _take_over(step, rounds):
         view(rounds.acceptance_rates, rounds.num_kinds, np.float64),
     )
     trials = view(rounds.trials, rounds.num_kinds, TRIALS)
+    first_predicted = integers(rounds.kinds, rounds.num_listed)[BY_PREDICTION]
     goes_on = True
     for index in range(num_rows):
         row, text = rows[index], texts[index]
@@ -81,6 +82,12 @@ def _take_over(step, rounds):
         for place in range(taken[index]):
             text[end + place] = token_ids[sampled[starts[index] + 1 + place]]
         text[end + taken[index]] = chosen[index]
+        if row.num_predicted:
+            num_verified = min(starts[index + 1] - starts[index] - 1, ends[index].num_drafts)
+            for place in range(num_verified):
+                if kinds[index, place] >= first_predicted:
+                    limits[index].num_predicted += 1
+                    limits[index].num_predicted_right += place < taken[index]
         row.length += taken[index] + 1
         said = text[end : row.length]
         record_row_acceptance(

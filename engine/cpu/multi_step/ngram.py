@@ -1,4 +1,4 @@
-"""N-gram lookup of draft tokens: in the sequence's own text, and in a memory of earlier answers.
+"""Lookup of draft tokens: in the sequence's own text, in a memory of earlier answers, and in a predicted answer.
 
 It is compiled, because a small model's step takes less than a millisecond. Python loops would add a tenth to that.
 """
@@ -15,6 +15,7 @@ from engine.cpu.jit.intrinsics import pointer_to
 from engine.cpu.jit.layout import STEP_COSTS
 from engine.cpu.multi_step.draft_budget import plan
 from engine.cpu.multi_step.draft_records import DRAFT_END, DRAFT_ROW
+from engine.cpu.multi_step.prediction import LONGEST_AGREEMENT, NUM_AGREEMENTS, agreement, align
 
 LONGEST = 16
 """Maximum length of a match."""
@@ -24,10 +25,13 @@ LONGEST_STREAK = 4
 STREAKS = LONGEST_STREAK + 1
 WAYS = 4
 """Number of places in the memory where an n-gram may be stored."""
-# First index of each source in the table of kinds: by text (0), by memory and by both.
+# First index of each source in the table of kinds: by text (0), by memory, by both, and by prediction of a greedy
+# answer and of one that is drawn.
 BY_MEMORY = LONGEST + 1
 BY_BOTH = BY_MEMORY + (SIZES[0] + 1) * STREAKS
-NUM_LISTED = BY_BOTH + (LONGEST + 1) * STREAKS
+BY_PREDICTION = BY_BOTH + (LONGEST + 1) * STREAKS
+BY_DRAWN_PREDICTION = BY_PREDICTION + NUM_AGREEMENTS
+NUM_LISTED = BY_DRAWN_PREDICTION + NUM_AGREEMENTS
 
 _REACH = 1 << 15
 """Maximum distance, in tokens, that a text is searched backwards."""
@@ -76,10 +80,11 @@ def look_ahead(
         num_tail = num_newest + num_drafts
         tail[:num_newest] = text[len(text) - num_newest :]
         tail[num_newest:num_tail] = lists[start : start + num_drafts]
+        prediction = carray(pointer_to(row.prediction, np.int64), row.num_predicted)
         stops = lists[start + num_drafts : start + num_drafts + num_stops]
         start += num_drafts + num_stops
         _continue(
-            row, end, text, stops, tail, num_tail, memory_keys, memory_values, acceptance_rates, kinds,
+            row, end, text, prediction, stops, tail, num_tail, memory_keys, memory_values, acceptance_rates, kinds,
             ahead_tokens[index, num_drafts:], ahead_kinds[index, num_drafts:],
             found_tokens[index], found_kinds[index],
         )  # fmt: skip
@@ -90,6 +95,7 @@ def _continue(
     row: Any,
     end: Any,
     text: Any,
+    prediction: Any,
     stops: Any,
     tail: Any,
     num_tail: int,
@@ -105,12 +111,21 @@ def _continue(
     """Find draft tokens for one row, behind the first `num_tail` tokens of the tail, which has room for more."""
     acceptance_rate = row.accepted_probability
     place, num_matched, count = -1, 0, 0
+    ahead, num_agreed = -1, 0
+    num_output = row.length - row.num_prompt + row.num_drafts
     end.is_over = 0
     while count < row.max_drafts and acceptance_rate >= row.least_probability:
         if place < 0:
             place, num_matched = find(text, tail, num_tail)
         said, size = recall(memory_keys, memory_values, row.salt, tail, num_tail)
         token, kind = _likelier(text, place, num_matched, said, size, acceptance_rates, kinds)
+        if len(prediction):
+            if ahead < 0:
+                ahead, num_agreed = align(prediction, tail, num_tail, num_output)
+            if ahead >= 0:
+                of_prediction = kinds[row.first_agreement + agreement(ahead, num_agreed, num_output)]
+                if token < 0 or acceptance_rates[of_prediction] > acceptance_rates[kind]:
+                    token, kind = prediction[ahead], of_prediction
         if count < len(ahead_tokens) and ahead_tokens[count] >= 0:
             of_head = ahead_kinds[count]
             if token < 0 or acceptance_rates[of_head] > acceptance_rates[kind]:
@@ -123,6 +138,7 @@ def _continue(
         found_tokens[count], found_kinds[count] = token, kind
         tail[num_tail] = token
         num_tail += 1
+        num_output += 1
         count += 1
         acceptance_rate *= acceptance_rates[kind]
         # The match continues as long as its tokens are the ones chosen.
@@ -130,6 +146,10 @@ def _continue(
             place, num_matched = place + 1, min(num_matched + 1, LONGEST)
         else:
             place = -1
+        if ahead >= 0 and prediction[ahead] == token and ahead + 1 < len(prediction):
+            ahead, num_agreed = ahead + 1, min(num_agreed + 1, LONGEST_AGREEMENT)
+        else:
+            ahead = -1
     end.num_drafts = count
 
 

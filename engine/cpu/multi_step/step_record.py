@@ -111,7 +111,7 @@ class MultiStepRecord:
             return 0
         self._lengths = order.lengths
         limits = zip(table_rows, order.ends_at, order.drafts_until, strict=True)
-        self._limits[:num_rows] = [(row, end, until, 0) for row, end, until in limits]
+        self._limits[:num_rows] = [(row, end, until, 0, 0, 0) for row, end, until in limits]
         self._costs[0] = order.costs
         longest = max(order.ends_at)
         if self._texts.shape[1] < longest:
@@ -158,7 +158,9 @@ class MultiStepRecord:
             for row, (start, end) in enumerate(zip(self._lengths, ends, strict=True))
         ]
         steps = [StepTaken(1e-9 * nanoseconds, num_drafts) for nanoseconds, num_drafts in self._log[:num_done].tolist()]
-        return MultiStepReport(token_ids, self._limits["num_verified"][: len(token_ids)].tolist(), steps)
+        limits = self._limits[: len(token_ids)]
+        predicted = list(zip(limits["num_predicted_right"].tolist(), limits["num_predicted"].tolist(), strict=True))
+        return MultiStepReport(token_ids, limits["num_verified"].tolist(), steps, predicted)
 
     @property
     def _num_done(self) -> int:

@@ -44,6 +44,8 @@ class EnginePrompt:
     """Adapter that computes the answer; None: the base model alone."""
     output_token_ids: Sequence[int] = ()
     """Output of a single prompt's single choice that another engine has generated already."""
+    prediction: list[int] | None = None
+    """Tokens that each choice may have; None if the request predicts nothing."""
 
     @property
     def num_tokens(self) -> int:
@@ -123,6 +125,7 @@ class Generation:
             is_patient=self.prompt.is_patient,
             adapter=self.prompt.adapter,
             output_token_ids=self.prompt.output_token_ids,
+            prediction=self.prompt.prediction,
         )
 
     def __exit__(
@@ -156,6 +159,15 @@ class Generation:
         """Prompt tokens found in the prefix cache."""
         firsts = self.choices[:: self._num_each]
         return sum(choice.stages.num_cached_tokens for choice in firsts if choice.stages is not None)
+
+    @property
+    def predicted_tokens(self) -> tuple[int, int] | None:
+        """Accepted and rejected draft tokens from the prediction, over all choices; None without a prediction."""
+        if self.prompt.prediction is None:
+            return None
+        stages = [choice.stages for choice in self.choices if choice.stages is not None]
+        num_accepted = sum(stage.num_accepted_prediction_tokens for stage in stages)
+        return num_accepted, sum(stage.num_rejected_prediction_tokens for stage in stages)
 
     def cancel(self) -> None:
         """Free the core and end `next` with RequestAbandoned, because the client has disconnected."""

@@ -136,6 +136,7 @@ class CoreLink:
         is_patient: bool = False,
         adapter: str | None = None,
         output_token_ids: Sequence[int] = (),
+        prediction: list[int] | None = None,
     ) -> list[int]:
         """Start one sequence for each of `params`.
 
@@ -167,6 +168,7 @@ class CoreLink:
                 is_patient=is_patient,
                 adapter=adapter,
                 output_token_ids=list(output_token_ids),
+                prediction_token_ids=prediction or [],
             )
             self._transport.write(encode_frame(frame))
             self._guard.sent(prompt_token_ids, cache_salt, adapter)

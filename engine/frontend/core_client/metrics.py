@@ -136,6 +136,8 @@ class RequestMetrics:
             ("drafted_tokens", stages.num_drafted_tokens),
             ("accepted_tokens", stages.num_accepted_tokens),
             ("preemptions", stages.num_preemptions),
+            ("accepted_prediction_tokens", stages.num_accepted_prediction_tokens),
+            ("rejected_prediction_tokens", stages.num_rejected_prediction_tokens),
         )
         for kind, count in counts:
             self._metrics._stage_counts.labels(*self._labels, kind).inc(count)

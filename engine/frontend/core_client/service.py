@@ -115,9 +115,10 @@ class EngineService:
         self._adapter(request)
         prompt = await self._chat_prompt(request)
         grammar = self.text.grammar(request, prompt.start)
+        prediction = None if request.prediction is None else await self._predicted_tokens(request.prediction.text)
         tokenize_s = self.clock() - started_at
         generation = self._generation(
-            request, [prompt.token_ids], options, received_at, tokenize_s, grammar, prompt.start, resume
+            request, [prompt.token_ids], options, received_at, tokenize_s, grammar, prompt.start, resume, prediction
         )
         if resume is not None:
             self._continue(generation, resume, has_logprobs=request.num_top_logprobs is not None)
@@ -188,6 +189,17 @@ class EngineService:
             return self.text.chat_prompt(request)
         return await self._off_loop(self.text.chat_prompt, request)
 
+    async def _predicted_tokens(self, text: str) -> list[int]:
+        """Return the tokens of a predicted answer, as many as the context holds; none where no step verifies drafts."""
+        ready = self._ready()
+        if not ready.speculates:
+            return []
+        if self.tokenizer.max_chars_per_token is not None:
+            text = text[: ready.max_model_len * self.tokenizer.max_chars_per_token]
+        encode = self.tokenizer.encode_bare
+        token_ids = encode(text) if len(text) <= INLINE_CHARS else await self._off_loop(encode, text)
+        return token_ids[: ready.max_model_len]
+
     async def tokenize_text(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return the tokens of a raw prompt, by default with the model's start tokens.
 
@@ -253,6 +265,7 @@ class EngineService:
         grammar: Grammar | None = None,
         start: ReasoningStart = "behind",
         resume: ResumeRequest | None = None,
+        prediction: list[int] | None = None,
     ) -> Generation:
         draw_seed = self._draw_seed if resume is None else lambda: resume.seed
         params = [param for token_ids in prompts for param in self._params(request, len(token_ids), draw_seed)]
@@ -270,6 +283,7 @@ class EngineService:
             is_patient=not request.stream and not request.stops,
             adapter=self._adapter(request),
             output_token_ids=() if resume is None else resume.token_ids,
+            prediction=prediction,
         )
         stop_token_ids = frozenset() if request.ignore_eos else self.tokenizer.stop_token_ids
         use = request.tool_use if isinstance(request, ChatBody) else None

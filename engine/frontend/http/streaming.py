@@ -153,6 +153,7 @@ class Relay:
                 if self._generation.prompt.may_reason
                 else None
             ),
+            predicted_tokens=self._generation.predicted_tokens,
         )
 
     async def _write(self, sending: Awaitable[None]) -> None:

@@ -42,6 +42,8 @@ class TokenUsage:
     cached_tokens: int
     reasoning_tokens: int | None = None
     """Part of the completion's tokens; None for models that do not reason."""
+    predicted_tokens: tuple[int, int] | None = None
+    """Accepted and rejected draft tokens from the request's prediction; None without one."""
 
     def as_json(self) -> dict[str, Any]:
         """Return OpenAI's `usage`."""
@@ -51,8 +53,14 @@ class TokenUsage:
             "total_tokens": self.prompt_tokens + self.completion_tokens,
             "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
         }
+        details: dict[str, int] = {}
         if self.reasoning_tokens is not None:
-            usage["completion_tokens_details"] = {"reasoning_tokens": self.reasoning_tokens}
+            details["reasoning_tokens"] = self.reasoning_tokens
+        if self.predicted_tokens is not None:
+            accepted, rejected = self.predicted_tokens
+            details |= {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
+        if details:
+            usage["completion_tokens_details"] = details
         return usage
 
 

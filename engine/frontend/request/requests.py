@@ -77,6 +77,19 @@ class Message(msgspec.Struct, frozen=True):
         return len(self.text) + sum(len(call.function.name) + len(call.function.arguments) for call in calls)
 
 
+class PredictedContent(msgspec.Struct, frozen=True):
+    """Member `prediction` of a request: what the answer may be, for draft tokens."""
+
+    type: Literal["content"] = "content"
+    content: str | list[TextPart] | None = None
+
+    @property
+    def text(self) -> str:
+        """Predicted text with its parts joined."""
+        content = self.content or ""
+        return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
 class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
     """Fields that both endpoints share. None means the field's default, as in the OpenAI API."""
 
@@ -142,6 +155,8 @@ class ChatBody(SamplingFields, frozen=True, kw_only=True):
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     """Variables for the chat template; each must be one that the template reads."""
+    prediction: PredictedContent | None = None
+    """Draft tokens come from it; the answer is the same without it."""
     reasoning_effort: Any = None
     """Handed to a chat template in the form that it reads, otherwise without effect."""
     reasoning: Any = None

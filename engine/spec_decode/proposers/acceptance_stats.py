@@ -7,7 +7,8 @@ import numpy as np
 from engine.cpu.multi_step.argmax import SURENESSES
 from engine.cpu.multi_step.draft_budget import observe
 from engine.cpu.multi_step.draft_records import TRIALS
-from engine.cpu.multi_step.ngram import BY_BOTH, BY_MEMORY, LONGEST, NUM_LISTED, SIZES, STREAKS
+from engine.cpu.multi_step.ngram import BY_BOTH, BY_MEMORY, BY_PREDICTION, LONGEST, NUM_LISTED, SIZES, STREAKS
+from engine.cpu.multi_step.prediction import AGREES_SO_FAR, ANCHOR, NUM_AGREEMENTS
 from engine.models.prediction_heads import MAX_HEADS
 
 Kind = int
@@ -28,7 +29,8 @@ _HEADS = 2
 _TEXT = _HEADS + 2 * SURENESSES * MAX_HEADS
 _MEMORY = _TEXT + LONGEST + 1
 _BOTH = _MEMORY + (SIZES[0] + 1) * STREAKS
-NUM_KINDS = _BOTH + (LONGEST + 1) * STREAKS
+_PREDICTION = _BOTH + (LONGEST + 1) * STREAKS
+NUM_KINDS = _PREDICTION + 2 * NUM_AGREEMENTS
 
 
 def by_text(num_matched: int) -> Kind:
@@ -46,6 +48,20 @@ def by_both(num_matched: int, streak: int) -> Kind:
     return _BOTH + STREAKS * _COARSE[num_matched] + streak
 
 
+def by_prediction(agreement: int, *, is_drawn: bool = False) -> Kind:
+    """Return the kind of a predicted answer's tokens, behind an agreement of `engine.cpu.multi_step.prediction`.
+
+    `is_drawn`: the sampler draws the answer, so it leaves the prediction more often.
+    """
+    size = agreement if agreement >= AGREES_SO_FAR else _COARSE[agreement]
+    return _PREDICTION + NUM_AGREEMENTS * is_drawn + size
+
+
+def is_by_prediction(kind: Kind) -> bool:
+    """Return whether a draft token is a predicted answer's."""
+    return kind >= _PREDICTION
+
+
 def first_by_heads(*, is_drawn: bool) -> Kind:
     """Return the kind of the first head's least certain tokens; its other kinds follow, then those of the next head."""
     return _HEADS + SURENESSES * MAX_HEADS * is_drawn
@@ -54,14 +70,18 @@ def first_by_heads(*, is_drawn: bool) -> Kind:
 def prior(kind: Kind) -> float:
     """Return the acceptance rate to assume before any trial.
 
-    It is low for lookups: their acceptance is measured without verification, so their real rate shows soon.
+    It is low for lookups in other texts: their acceptance is measured without verification, so their real rate shows
+    soon.
     """
     if kind in (MODEL, HEADS):
         return 0.8
     if kind < _TEXT:
         # The head's own confidence: its doubt lies between this power of two and half of it.
         return 1.0 - 0.75 * 0.5 ** ((kind - _HEADS) % SURENESSES)
-    return 0.2 if kind < _BOTH else 0.4
+    if kind < _PREDICTION:
+        return 0.2 if kind < _BOTH else 0.4
+    # Somebody expects this very answer.
+    return 0.8 if (kind - _PREDICTION) % NUM_AGREEMENTS >= _COARSE[ANCHOR] else 0.4
 
 
 def _listed() -> list[int]:
@@ -69,7 +89,9 @@ def _listed() -> list[int]:
     kinds = [by_text(size) for size in range(LONGEST + 1)]
     kinds += [by_memory(size, streak) for size in range(SIZES[0] + 1) for streak in range(STREAKS)]
     kinds += [by_both(size, streak) for size in range(LONGEST + 1) for streak in range(STREAKS)]
-    assert (len(kinds), kinds[BY_MEMORY], kinds[BY_BOTH]) == (NUM_LISTED, by_memory(0, 0), by_both(0, 0))
+    kinds += [by_prediction(size, is_drawn=is_drawn) for is_drawn in (False, True) for size in range(NUM_AGREEMENTS)]
+    firsts = kinds[BY_MEMORY], kinds[BY_BOTH], kinds[BY_PREDICTION]
+    assert (len(kinds), *firsts) == (NUM_LISTED, by_memory(0, 0), by_both(0, 0), by_prediction(0))
     return kinds
 
 

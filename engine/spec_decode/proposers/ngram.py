@@ -1,8 +1,9 @@
-"""Draft tokens that cost no model: answers repeat the prompt (passages, code) and earlier answers.
+"""Draft tokens that cost no model: answers repeat the prompt (passages, code), earlier answers, and predicted ones.
 
 Prompt lookup (A. Saxena, "Prompt Lookup Decoding", 2023) finds where a text's newest tokens stood before. Answers of
 one kind also resemble each other, in the keys of a JSON object or the beginning of a sentence. Looking a text up is
-cheaper than generating it. Compare G. Oliaro et al., "SuffixDecoding", 2024, which stores whole suffix trees.
+cheaper than generating it. Compare G. Oliaro et al., "SuffixDecoding", 2024, which stores whole suffix trees. A request
+may also predict its answer (`engine.cpu.multi_step.prediction`); the likeliest of all sources is taken.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class NgramDrafts:
 
 
 class NgramProposer:
-    """Proposer by n-gram lookup in a sequence's text and in a bounded memory of earlier answers.
+    """Proposer by lookup in a sequence's text, in its predicted answer, and in a bounded memory of earlier answers.
 
     The memory drops n-grams that have not recurred for longest. Each salt has its own n-grams, so no tenant's answers
     speed up another's. The memory holds hashes of n-grams: a collision leads to a wrong draft token at worst.
@@ -117,7 +118,10 @@ class NgramProposer:
             stops = seq.params.stop_token_ids
             address, length = seq.token_ids.buffer_info()
             sizes = (len(prefix), len(stops), limit - len(prefix))
-            fields.append((address, length, hash(seq.cache_salt), *sizes, 1.0, least_probability, 0.0))
+            predicted = (0, 0) if seq.prediction is None else seq.prediction.token_ids.buffer_info()
+            first_agreement = compiled.BY_DRAWN_PREDICTION if seq.params.temperature > 0.0 else compiled.BY_PREDICTION
+            known = (address, length, hash(seq.cache_salt), seq.num_prompt_tokens, *predicted, first_agreement)
+            fields.append((*known, *sizes, 1.0, least_probability, 0.0))
             lists += [*prefix, *stops]
         tokens, kinds = np.empty((2, len(places), max(1, *(place.limit for place in places))), dtype=np.int64)
         described = np.array(fields, dtype=DRAFT_ROW), np.array(lists, dtype=np.int64)

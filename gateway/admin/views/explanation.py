@@ -45,6 +45,10 @@ def explanation_of(found: ExplainedRequest) -> str:
         sentences.insert(0, f"{', '.join(failed)} failed first.")
     if found.handed_over is not None:
         sentences.append(_handed_over(found))
+    if found.neighbour is not None and found.neighbour.drafted:
+        sentences.append(_drafted(found.neighbour.match_probability or 0.0, found.predicted_tokens))
+    elif found.predicted_tokens is not None:
+        sentences.append(f"Of the client's prediction, {_counted(found.predicted_tokens)}.")
     return " ".join(sentences)
 
 
@@ -97,6 +101,17 @@ def _handed_over(found: ExplainedRequest) -> str:
     if first == found.deployment:
         return f"Its answer was requested twice, because no other deployment could take over from {first}."
     return f"The first tokens of {first} were not sure enough, so {found.deployment} took over."
+
+
+def _drafted(match_probability: float, predicted_tokens: tuple[int, int] | None) -> str:
+    sent = f"A near miss of the semantic cache, {_percent(match_probability)} likely, went along as a prediction"
+    if predicted_tokens is None:
+        return f"{sent}; the answer does not tell how much of it was right."
+    return f"{sent}: of it, {_counted(predicted_tokens)}."
+
+
+def _counted(predicted_tokens: tuple[int, int]) -> str:
+    return f"{predicted_tokens[0]} tokens were accepted and {predicted_tokens[1]} rejected"
 
 
 def _percent(ratio: float) -> str:

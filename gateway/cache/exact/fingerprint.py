@@ -17,11 +17,15 @@ from routing_policies.policy.document import CacheHistory, CacheScope
 DIGEST_BYTES: Final = 20
 
 SHAPELESS: Final = frozenset(
-    {"model", "stream", "stream_options", "user", "metadata", "prompt_cache_key", "service_tier", "store"}
+    {
+        *("model", "stream", "stream_options", "user", "metadata", "prompt_cache_key", "service_tier", "store"),
+        "prediction",
+    }
 )
 """Fields for the transport, the payer or the sender of a response, without effect on its content.
 
-`model` is in the fingerprint as the route's candidates: two aliases of one route get the same answers.
+`model` is in the fingerprint as the route's candidates: two aliases of one route get the same answers. A `prediction`
+makes an answer faster, and does not change it.
 """
 
 INSTRUCTING: Final = frozenset({"system", "developer"})

@@ -112,6 +112,8 @@ class ExplainedRequest(ShownRequest, frozen=True, kw_only=True):
     neighbour: Neighbourhood | None
     trimmed: dict[str, int]
     cached_tokens: int | None
+    predicted_tokens: tuple[int, int] | None
+    """Accepted and rejected tokens of the prediction, the client's or a near miss."""
     bytes_in: int
     bytes_out: int
     tpot_ms: float | None
@@ -222,6 +224,7 @@ def _explanation(record: RequestRecord) -> dict[str, Any]:
         "neighbour": record.neighbour,
         "trimmed": dict(record.trimmed),
         "cached_tokens": None if usage is None else usage.cached_tokens,
+        "predicted_tokens": None if usage is None else usage.predicted_tokens,
         "bytes_in": record.bytes_in,
         "bytes_out": record.bytes_out,
         "tpot_ms": _tpot_ms(record),

@@ -44,9 +44,17 @@ class RequestPhase(StrEnum):
 class Usage:
     """Token counts reported by the upstream; `cached_tokens` is None where it reports none."""
 
-    __slots__ = ("cached_tokens", "completion_tokens", "prompt_tokens")
+    __slots__ = ("cached_tokens", "completion_tokens", "predicted_tokens", "prompt_tokens")
 
-    def __init__(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        prompt_tokens: int,
+        completion_tokens: int,
+        cached_tokens: int | None = None,
+        predicted_tokens: tuple[int, int] | None = None,
+    ) -> None:
+        self.predicted_tokens = predicted_tokens
+        """Accepted and rejected tokens of the request's prediction; None where the upstream reports none."""
         self.prompt_tokens = prompt_tokens
         self.completion_tokens = completion_tokens
         self.cached_tokens = cached_tokens
@@ -65,6 +73,8 @@ class Neighbourhood(msgspec.Struct, frozen=True, kw_only=True):
     threshold: float | None = None
     """Threshold: the least match probability that is served."""
     served: bool
+    drafted: bool = False
+    """True if its response went to a deployment as a prediction."""
     why: str
 
 
@@ -140,6 +150,7 @@ class RequestRecord:
         "degraded",
         "deployment",
         "detail",
+        "drafted",
         "gone_at",
         "handed_over",
         "ignored_headers",
@@ -192,6 +203,8 @@ class RequestRecord:
         """Id of the cache entry that was served."""
         self.neighbour: Neighbourhood | None = None
         """Nearest cached prompt; set when the semantic tier found one, served or not."""
+        self.drafted = False
+        """True if the nearest cached response went to a deployment as a prediction; the client must not see it."""
         self.decisions: tuple[Decision, ...] = ()
         """Routing decisions, one for each attempt."""
         self.stream = False

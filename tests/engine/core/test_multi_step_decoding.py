@@ -241,3 +241,21 @@ def test_a_round_whose_logits_are_no_numbers_ends_the_go_before_it(checkpoint: P
     assert error == expected_error is not None
     assert rounding.most_steps > 1
     assert core.num_leaked == 0
+
+
+def test_predictions_are_verified_within_a_go_and_change_no_answer(checkpoint: Path, closing: list[TinyCore]) -> None:
+    expected = plain_answers(checkpoint, PROMPTS, closing, max_tokens=24)
+    changed = [[*answer[:9], 1, *answer[10:]] for answer in expected]
+    for predictions in (expected, changed, expected[::-1]):
+        rounding = Rounding(checkpoint, 1)
+        closing.append(rounding.core)
+        assert rounding.core.answers(PROMPTS, predictions=predictions, max_tokens=24) == expected
+        assert rounding.most_steps > 2
+    rounding = Rounding(checkpoint, 1)
+    closing.append(rounding.core)
+    assert rounding.core.answers(PROMPTS[:1], predictions=expected[:1], max_tokens=24) == expected[:1]
+    (stages,) = [output.stages for output in rounding.core.outputs[-1:]]
+    assert stages is not None
+    assert stages.num_accepted_prediction_tokens >= 12
+    assert stages.num_accepted_prediction_tokens <= stages.num_accepted_tokens
+    assert stages.num_rejected_prediction_tokens <= stages.num_drafted_tokens - stages.num_accepted_tokens

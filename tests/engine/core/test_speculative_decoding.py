@@ -263,3 +263,37 @@ def test_a_draft_model_that_fails_is_done_without(checkpoint: Path, monkeypatch:
     core = TinyCore(checkpoint, drafter=speculator(checkpoint))
     assert core.answers(PROMPTS) == plain
     assert core.tally.drafted_tokens == 0
+
+
+@pytest.mark.parametrize("name", PARAMS)
+def test_predictions_change_no_answer(checkpoint: Path, name: str) -> None:
+    """Right ones, wrong ones and near ones, many sequences at once."""
+    plain = TinyCore(checkpoint)
+    expected = plain.answers(PROMPTS, **PARAMS[name])
+    rng = random.Random(3)
+    near = [[rng.randrange(VOCAB_SIZE) if rng.random() < 0.2 else token for token in answer] for answer in expected]
+    for predictions in (expected, near, expected[::-1]):
+        core = TinyCore(checkpoint, drafter=lambda core: controller(free_drafts(core)))
+        assert core.answers(PROMPTS, predictions=predictions, **PARAMS[name]) == expected
+        counts = [output.stages for output in core.outputs if output.stages is not None]
+        num_accepted = sum(stages.num_accepted_prediction_tokens for stages in counts)
+        num_rejected = sum(stages.num_rejected_prediction_tokens for stages in counts)
+        assert num_accepted + num_rejected <= core.tally.drafted_tokens
+        if predictions is expected:
+            assert num_accepted > 0
+            assert core.tally.steps < plain.tally.steps
+
+
+def test_predictions_and_earlier_answers_work_together(checkpoint: Path) -> None:
+    """What one source knows of an answer does not keep the other from the rest."""
+    expected = TinyCore(checkpoint).answers(PROMPTS, max_tokens=24)
+    core = TinyCore(checkpoint, drafter=lambda core: controller(free_drafts(core)))
+    halves = [answer[:12] for answer in expected]
+    for _ in range(3):
+        assert core.answers(PROMPTS, predictions=halves, max_tokens=24) == expected
+        assert core.drafter is not None
+        core.drafter.rest()
+    last = [output.stages for output in core.outputs if output.stages is not None][-len(PROMPTS) :]
+    assert sum(stages.num_accepted_tokens for stages in last) > sum(
+        stages.num_accepted_prediction_tokens for stages in last
+    )

@@ -131,13 +131,26 @@ class TinyCore:
         return self.blocks.num_leaked(self.scheduler.running())
 
     def answers(
-        self, prompts: list[list[int]], adapters: list[str | None] | None = None, **params: Any
+        self,
+        prompts: list[list[int]],
+        adapters: list[str | None] | None = None,
+        predictions: list[list[int]] | None = None,
+        **params: Any,
     ) -> list[list[int]]:
         """Token ids of the answers, all prompts at once; every step is stated to take a millisecond."""
         first = self._num_sequences
-        for prompt, adapter in zip(prompts, adapters or [None] * len(prompts), strict=True):
+        num = len(prompts)
+        for prompt, adapter, predicted in zip(
+            prompts, adapters or [None] * num, predictions or [[]] * num, strict=True
+        ):
             sampling = SamplingParams(**({"max_tokens": 16, "temperature": 0.0} | params))
-            add = Add(seq_id=self._num_sequences, prompt_token_ids=prompt, params=sampling, adapter=adapter)
+            add = Add(
+                seq_id=self._num_sequences,
+                prompt_token_ids=prompt,
+                params=sampling,
+                adapter=adapter,
+                prediction_token_ids=predicted,
+            )
             self.scheduler.add(add, 0.0)
             self._num_sequences += 1
         texts: dict[int, list[int]] = {}

@@ -67,6 +67,7 @@ class FakeCore:
             device="cpu",
             dtype="float32",
             model_type="fake",
+            speculates=True,
         )
         self._exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._writer: asyncio.StreamWriter | None = None
@@ -96,6 +97,7 @@ class FakeCore:
         *,
         logprobs: list[TokenLogprobs] | None = None,
         error: str | None = None,
+        stages: StageTimes = STAGES,
     ) -> None:
         """Report a step that made these tokens."""
         output = SeqOutput(
@@ -104,7 +106,7 @@ class FakeCore:
             logprobs=logprobs,
             finish_reason=finish,
             error=error,
-            stages=STAGES if finish else None,
+            stages=stages if finish else None,
         )
         self.step([output])
 

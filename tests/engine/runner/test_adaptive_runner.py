@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from engine.cpu.step.prompt_mode import PromptWay
 from engine.runner.adaptive_runner import AdaptiveRunner
 from engine.runner.warm_up import made_up_batch
 from engine.step.scheduler_output import SchedulerOutput
@@ -25,11 +24,7 @@ class Machine:
         self.clock = FakeClock()
         self.threads = 0
         self.used: list[int] = []
-        self.ways: list[PromptWay] = []
         self.max_tokens = max_tokens
-        self.prompt_ways: list[PromptWay] = ["torch", "vectors"]
-        self.prompt_way: PromptWay = "vectors"
-        self.slowness: dict[PromptWay, float] = {"torch": 1.0, "vectors": 1.0}
         self._fixed_s = fixed_s
         self._token_s = token_s
 
@@ -39,9 +34,7 @@ class Machine:
     def execute(self, work: SchedulerOutput) -> StepOutput:
         num_tokens = sum(chunk.num_query_tokens for chunk in work.chunks)
         self.used.append(self.threads)
-        self.ways.append(self.prompt_way)
-        factor = self.slowness[self.prompt_way] if num_tokens > self.max_tokens else 1.0
-        self.clock.advance(self._fixed_s + num_tokens * self._token_s * factor / self.threads)
+        self.clock.advance(self._fixed_s + num_tokens * self._token_s / self.threads)
         return StepOutput([SequenceResult([1]) for _ in work.chunks])
 
 
@@ -85,28 +78,8 @@ def test_small_compiled_steps_end_on_the_threads_that_serve_them_best(fixed_s: f
 
 def test_steps_in_torch_keep_their_threads_whatever_they_take() -> None:
     machine = Machine(max_tokens=0)
-    machine.prompt_ways, machine.prompt_way = ["torch"], "torch"
     runner = runner_on(machine)
     for _ in range(300):
         runner.execute(batch(4))
         runner.execute(batch(8))
     assert (set(machine.used[::2]), set(machine.used[1::2])) == ({1}, {4})
-
-
-def test_prompts_leave_a_way_that_turns_out_slow_and_come_back_to_it() -> None:
-    machine = Machine()
-    runner = runner_on(machine)
-    for slow, expected in (("vectors", "torch"), ("torch", "vectors")):
-        machine.slowness = {way: 6.0 if way == slow else 1.0 for way in machine.prompt_ways}
-        for _ in range(3000):
-            runner.execute(batch(1, 100))
-        assert machine.ways[-100:].count(expected) >= 98  # type: ignore[arg-type]
-
-
-def test_decode_steps_of_many_sequences_are_silent_about_prompts() -> None:
-    machine = Machine(max_tokens=16)
-    machine.slowness = {"torch": 0.1, "vectors": 1.0}
-    runner = runner_on(machine)
-    for _ in range(1000):
-        runner.execute(batch(40))
-    assert set(machine.ways) == {"vectors"}

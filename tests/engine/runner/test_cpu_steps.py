@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,9 @@ from engine.runner.machine import Machine, find_machine
 from engine.runner.warm_up import made_up_batch
 from engine.step.scheduler_output import SchedulerOutput
 from engine.step.step_output import SequenceResult, StepOutput
+from tests.engine.core.checkpoints import write_checkpoint
 from tests.engine.core.fakes import FakeClock
+from tests.engine.core.tiny_core import TinyCore
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 
 
@@ -87,6 +90,35 @@ def test_a_model_without_compiled_steps_is_computed_in_torch() -> None:
     runner = settled(object(), Unmoved(), FakeClock())
     for _ in range(100):
         assert len(runner.execute(step(1, 100)).results) == 1
+
+
+def test_no_clock_decides_the_numbers_of_a_prompt(tmp_path: Path) -> None:
+    """Steps that take random times are what a busy machine shows; each answer must still have the same bits."""
+    write_checkpoint(tmp_path)
+    core = TinyCore(tmp_path, compiled_threads=2, prefix_cache=False)
+    rng, seconds = random.Random(1), 0.0
+
+    def clock() -> float:
+        nonlocal seconds
+        seconds += 0.04 * rng.random()
+        return seconds
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        core.runner = settle_steps(  # type: ignore[assignment]
+            core.model,
+            core.runner,
+            num_speculative_tokens=4,
+            num_weight_bytes=1 << 30,
+            clock=clock,
+        )
+        for length in (100, 100, 70) * 40:
+            core.answers([[(7 * n * n + 3) % 128 for n in range(length)]], max_tokens=2, num_top_logprobs=3)
+    finally:
+        torch.set_num_threads(before)
+    found = {(len(output.token_ids), repr(output.logprobs)) for output in core.outputs}
+    assert len(found) == 4, "two outputs behind each of two prompts"
 
 
 def config(folder: Path, **settings: object) -> CoreConfig:

@@ -95,6 +95,19 @@ def test_each_kind_of_responses_has_a_verdict_of_its_own() -> None:
     assert all(machine.answer(prompt=400) == [True] for _ in range(4)), "long prompts are another kind"
 
 
+def test_responses_with_predictions_have_a_verdict_of_their_own() -> None:
+    guard = ResponseGuard(lambda: 0.0)
+    kinds = set()
+    for predicted, temperature in (([], 0.0), ([], 1.0), ([5, 6], 0.0), ([5, 6], 1.0)):
+        params = SamplingParams(max_tokens=9, temperature=temperature)
+        add = Add(seq_id=1, prompt_token_ids=[1] * 20, params=params, prediction_token_ids=predicted)
+        seq = Sequence.from_add(add, arrival_index=0, received_at=0.0)
+        guard.is_open(seq, 1)
+        kinds.add(guard._responses[seq].kind)
+    found = {(kind.has_prediction, kind.is_drawn) for kind in kinds}
+    assert found == {(False, False), (True, False), (True, True)}
+
+
 def test_a_response_that_gets_company_reports_nothing() -> None:
     machine = Machine(with_drafts_s=1.0, plain_s=1.0, is_even=True)
     for _ in range(40):

@@ -36,6 +36,11 @@ def part(kind: str, **members: Any) -> dict[str, Any]:
         (part("x", x=1), "messages[0].content[0].x"),
         ({"tools": [{"type": "function", "function": {"name": "f", "x": {}}}]}, "tools[0].function.x"),
         ({"response_format": {"type": "text", "x": 1}}, "response_format.x"),
+        ({"prediction": {"type": "content", "content": "a", "x": 1}}, "prediction.x"),
+        (
+            {"prediction": {"type": "content", "content": [{"type": "text", "text": "a", "x": 1}]}},
+            "prediction.content[0].x",
+        ),
         ({"x": [0] * 50_000}, "x"),
     ],
 )
@@ -49,7 +54,9 @@ def test_an_unknown_field_is_named_at_any_depth(fields: dict[str, Any], path: st
 def test_known_fields_and_names_of_the_clients_choice_are_no_fault() -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"x": {"y": 1}}}}}
     refuse_unknown_fields(parse(tools=[tool], logit_bias={"7": 1}, metadata={"x": "y"}, guided_json={"x": 1}))
-    refuse_unknown_fields(parse(chat_template_kwargs={"x": 1}, prediction={"x": 1}, provider={"order": ["x"]}))
+    refuse_unknown_fields(parse(chat_template_kwargs={"x": 1}, provider={"order": ["x"]}))
+    for content in ("a", [{"type": "text", "text": "a"}]):
+        refuse_unknown_fields(parse(prediction={"type": "content", "content": content}))
 
 
 def test_an_image_by_address_is_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -97,3 +98,22 @@ def test_what_is_no_object_is_left_alone(answer: bytes) -> None:
 def test_a_plain_answer_ends_by_the_same_rules(body: bytes, is_complete: bool, has_error: bool) -> None:
     end = end_of_plain(body)
     assert (end.is_complete, end.error is not None) == (is_complete, has_error)
+
+
+@pytest.mark.parametrize(
+    ("details", "expected"),
+    [
+        ({"accepted_prediction_tokens": 5, "rejected_prediction_tokens": 2}, (5, 2)),
+        ({"accepted_prediction_tokens": 5}, (5, 0)),
+        ({"reasoning_tokens": 5}, None),
+        (None, None),
+        ({"accepted_prediction_tokens": "5"}, None),
+    ],
+)
+def test_what_became_of_a_prediction_is_read(details: Any, expected: tuple[int, int] | None) -> None:
+    usage = {"prompt_tokens": 1, "completion_tokens": 9, "completion_tokens_details": details}
+    for document in ({"usage": usage}, {"choices": [{"usage": usage}]}):
+        found = usage_of(json.dumps(document).encode())
+        assert found is not None
+        assert found.completion_tokens == 9
+        assert found.predicted_tokens == expected

@@ -34,3 +34,20 @@ def test_parts_of_the_engine_bench_run_by_themselves() -> None:
         assert record[name] > 0.01
     assert 0.01 < record["speculation_worst_ratio"] <= record["speculation_b1_ratio"]
     assert "decode_b1_ratio" not in record
+
+
+@pytest.mark.e2e
+def test_predictions_change_no_answer_of_the_bench() -> None:
+    record = bench("engine", "--only=prediction", "--seconds", "0.1", "--model", SMALL, "--threads", "1")
+    assert 0.01 < record["prediction_worst_ratio"] <= record["prediction_equal_b1_ratio"]
+    assert record["prediction_detail_b1_ratio"] > 0.01
+    assert record["prediction_accepted_tokens"] > 0
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_answers_of_every_kind_are_equal_with_predictions_and_without(size: str) -> None:
+    model = f"engine/bundled/models/penstock-{size}"
+    record = bench("engine", "--only=prediction_equality", "--seconds", "0.1", "--model", model, "--threads", "1")
+    assert record["prediction_equality_requests"] >= 54
+    assert record["prediction_equality_accepted"] + record["prediction_equality_rejected"] > 0

@@ -15,7 +15,17 @@ from gateway.errors import InvalidRequest
 _RENAMED: Final = frozenset(
     {
         *("messages", "model", "stream_options", "max_tokens", "max_completion_tokens", "response_format", "verbosity"),
-        *("reasoning_effort", "tools", "tool_choice", "logprobs", "top_logprobs", "store", "n", "best_of"),
+        *(
+            "reasoning_effort",
+            "tools",
+            "tool_choice",
+            "logprobs",
+            "top_logprobs",
+            "store",
+            "n",
+            "best_of",
+            "prediction",
+        ),
     }
 )
 """Fields of a chat request that have another form in Responses, or none that changes the answer."""

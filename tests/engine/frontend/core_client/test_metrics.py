@@ -37,7 +37,7 @@ async def test_metrics_have_the_names_and_labels_of_the_contract(running: Runnin
         "engine_kv_blocks_cached 10.0", "engine_kv_utilization 0.25", "engine_kv_leaked_blocks 0.0",
         "engine_prefix_cache_queries_tokens_total 0.0", "engine_prefix_cache_hits_tokens_total 0.0",
         "engine_speculation_drafted_tokens_total 0.0", "engine_speculation_accepted_tokens_total 0.0",
-        "engine_speculation_enabled 0.0", "engine_preemptions_total 0.0", "engine_prompt_tokens_total 10.0",
+        "engine_speculation_enabled 1.0", "engine_preemptions_total 0.0", "engine_prompt_tokens_total 10.0",
         "engine_generation_tokens_total 5.0", 'engine_startup_seconds{phase="weights"} 0.25',
         'engine_aborts_total{state="decode"} 1.0', 'engine_aborts_total{state="queued"} 0.0',
         'engine_abort_to_free_seconds_count{state="grammar"} 0.0',

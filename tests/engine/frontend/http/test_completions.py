@@ -7,10 +7,12 @@ import json
 from typing import Any, cast
 
 import httpx
+import msgspec
 import pytest
 
 from engine.protocol import TokenLogprobs
 from tests.engine.frontend.conftest import Running, chat
+from tests.engine.frontend.fake_core import STAGES
 from tests.engine.frontend.tiny_model import END
 
 
@@ -277,3 +279,50 @@ async def test_answers_without_a_schema_have_no_such_header(running: Running) ->
     request = asyncio.create_task(running.client.post("/v1/chat/completions", json=chat()))
     core.emit((await core.next_add()).seq_id, running.ids("hello"), "length")
     assert "x-penstock-schema-ignored" not in (await request).headers
+
+
+PREDICTED = "this is a test of many words"
+
+
+@pytest.mark.parametrize(
+    "content", [PREDICTED, [{"type": "text", "text": PREDICTED[:9]}, {"type": "text", "text": PREDICTED[9:]}]]
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_prediction_reaches_the_core_and_its_counts_the_client(
+    running: Running, content: Any, stream: bool
+) -> None:
+    core = await running.core()
+    body = chat(prediction={"type": "content", "content": content}, n=2, stream=stream)
+    if stream:
+        body["stream_options"] = {"include_usage": True}
+    request = asyncio.create_task(running.client.post("/v1/chat/completions", json=body))
+    counted = msgspec.structs.replace(STAGES, num_accepted_prediction_tokens=4, num_rejected_prediction_tokens=1)
+    for _ in range(2):
+        add = await core.next_add()
+        assert add.prediction_token_ids == running.ids(PREDICTED)
+        core.emit(add.seq_id, [*running.ids("this is a test"), END], "stop", stages=counted)
+    response = await request
+    usage = events(response.text)[-1]["usage"] if stream else response.json()["usage"]
+    assert usage["completion_tokens_details"] == {"accepted_prediction_tokens": 8, "rejected_prediction_tokens": 2}
+
+
+async def test_a_prediction_that_does_not_fit_the_context_is_cut(running: Running) -> None:
+    core = await running.core()
+    body = chat(prediction={"type": "content", "content": "hello world " * 5000})
+    request = asyncio.create_task(running.client.post("/v1/chat/completions", json=body))
+    add = await core.next_add()
+    assert len(add.prediction_token_ids) == 512
+    core.emit(add.seq_id, [END], "stop")
+    assert (await request).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "prediction", [None, {}, {"type": "content", "content": ""}, {"type": "content", "content": []}]
+)
+async def test_a_prediction_of_nothing_is_none(running: Running, prediction: Any) -> None:
+    core = await running.core()
+    request = asyncio.create_task(running.client.post("/v1/chat/completions", json=chat(prediction=prediction)))
+    add = await core.next_add()
+    assert add.prediction_token_ids == []
+    core.emit(add.seq_id, [END], "stop")
+    assert (await request).status_code == 200

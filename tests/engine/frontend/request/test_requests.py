@@ -58,6 +58,7 @@ def refusal(body: bytes, parse: Any = parse_chat) -> tuple[int, str, str | None]
         ("seed", 2**64),
         ("seed", 1.5),
         ("stream", "yes"),
+        ("prediction", "text"),
         ("stream", 1),
         ("logprobs", 1),
         ("top_logprobs", 3),
@@ -240,3 +241,16 @@ def test_completions_are_as_strict(fields: dict[str, Any], code: str, param: str
 def test_completions_take_text_and_token_ids() -> None:
     assert parse_completion(completion(prompt=[1, 2], best_of=1, echo=False), CONFIG).prompt == [1, 2]
     assert parse_completion(completion(logprobs=0), CONFIG).num_top_logprobs == 0
+
+
+@pytest.mark.parametrize(
+    ("prediction", "param"),
+    [
+        ({"type": "image", "content": "a"}, "prediction.type"),
+        ({"type": "content", "content": 5}, "prediction.content"),
+        ({"type": "content", "content": [{"type": "image_url", "text": "a"}]}, "prediction.content[0].type"),
+        ({"type": "content", "content": [{"type": "text", "text": 5}]}, "prediction.content[0].text"),
+    ],
+)
+def test_a_malformed_prediction_is_named(prediction: Any, param: str) -> None:
+    assert refusal(chat(prediction=prediction)) == (400, "invalid_value", param)

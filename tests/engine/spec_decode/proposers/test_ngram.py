@@ -10,9 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cpu.multi_step.ngram import LONGEST, LONGEST_STREAK
+from engine.cpu.multi_step.prediction import AGREES_SO_FAR, BEGINS
 from engine.models.prediction_heads import HeadPredictions
 from engine.protocol import Add, SamplingParams
-from engine.spec_decode.proposers.acceptance_stats import AcceptanceStats, by_both, by_memory, by_text, first_by_heads
+from engine.spec_decode.proposers.acceptance_stats import (
+    AcceptanceStats,
+    by_both,
+    by_memory,
+    by_prediction,
+    by_text,
+    first_by_heads,
+)
 from engine.spec_decode.proposers.ngram import LookupPosition, NgramDrafts, NgramProposer
 from engine.step.sequence import Sequence
 
@@ -22,9 +30,17 @@ _CHEAP = (1.0, 0.0, 1e-6)
 """A plain step, what drafts add, what each does: in seconds."""
 
 
-def sequence(token_ids: SequenceOf[int], answer: SequenceOf[int] = (), *, salt: bytes = b"") -> Sequence:
+def sequence(
+    token_ids: SequenceOf[int], answer: SequenceOf[int] = (), *, salt: bytes = b"", predicted: SequenceOf[int] = ()
+) -> Sequence:
     params = SamplingParams(max_tokens=100, temperature=0.0, stop_token_ids=(END,))
-    add = Add(seq_id=1, prompt_token_ids=list(token_ids), params=params, cache_salt=salt)
+    add = Add(
+        seq_id=1,
+        prompt_token_ids=list(token_ids),
+        params=params,
+        cache_salt=salt,
+        prediction_token_ids=list(predicted),
+    )
     seq = Sequence.from_add(add, arrival_index=0, received_at=0.0)
     seq.token_ids.extend(answer)
     return seq
@@ -223,3 +239,53 @@ def test_a_place_is_described_without_looking_anything_up() -> None:
     assert (found.gain, found.arrays[2].tolist()) == (1.0, [(0, 0)])
     (row,) = found.described[0]
     assert (row["accepted_probability"], row["least_probability"], row["least_next_probability"]) == (1.0, 0.3, 0.0)
+
+
+PREDICTED = [30, 31, 32, 33, 34, 35, 36, 37]
+
+
+def predicted_drafts(answer: SequenceOf[int], lookup: NgramProposer | None = None) -> list[tuple[int, int]]:
+    place = LookupPosition(sequence(BEFORE, answer, predicted=PREDICTED), 4)
+    return drafts_of((lookup or NgramProposer(AcceptanceStats())).choose([place], 0.0, _CHEAP, 1.0))
+
+
+def test_a_predicted_answer_is_drafted_from_its_beginning() -> None:
+    begins, agrees = by_prediction(BEGINS), by_prediction(AGREES_SO_FAR)
+    assert predicted_drafts([]) == [(30, begins), (31, begins), (32, agrees), (33, agrees)]
+
+
+def test_a_predicted_answer_that_is_drawn_has_kinds_of_its_own() -> None:
+    params = SamplingParams(max_tokens=100, temperature=1.0)
+    add = Add(seq_id=1, prompt_token_ids=list(BEFORE), params=params, prediction_token_ids=PREDICTED)
+    place = LookupPosition(Sequence.from_add(add, arrival_index=0, received_at=0.0), 3)
+    found = drafts_of(NgramProposer(AcceptanceStats()).choose([place], 0.0, _CHEAP, 1.0))
+    kinds = [by_prediction(size, is_drawn=True) for size in (BEGINS, BEGINS, AGREES_SO_FAR)]
+    assert found == list(zip(PREDICTED[:3], kinds, strict=True))
+
+
+def test_a_predicted_answer_is_taken_up_again_behind_other_words() -> None:
+    kinds = [by_prediction(size) for size in range(4)]
+    assert predicted_drafts([30, 31, 32, 99]) == list(zip([34, 35, 36, 37], kinds, strict=True))
+    assert predicted_drafts([30, 31, 32, 99, 99, 33, 34])[0] == (35, by_prediction(2))
+    assert predicted_drafts([*PREDICTED, 99]) == []
+
+
+def test_the_likelier_of_prediction_and_earlier_answers_is_followed() -> None:
+    record = AcceptanceStats()
+    lookup = NgramProposer(record)
+    lookup.learn(sequence(BEFORE, [50, 51]))
+    assert predicted_drafts([], lookup)[0] == (30, by_prediction(BEGINS))
+    for _ in range(50):
+        record.observe(by_prediction(BEGINS), was_right=False)
+        record.observe(by_memory(5, 1), was_right=True)
+    assert predicted_drafts([], lookup)[0] == (50, by_memory(5, 1))
+
+
+def test_one_sequence_s_prediction_is_no_other_s() -> None:
+    places = [
+        LookupPosition(sequence([1, 2, 3]), 4),
+        LookupPosition(sequence([1, 2, 3], predicted=PREDICTED), 4),
+        LookupPosition(sequence([1, 2, 3]), 4),
+    ]
+    found = NgramProposer(AcceptanceStats()).choose(places, 0.0, _CHEAP, 1.0)
+    assert [len(tokens) > 0 for tokens in found.token_ids()] == [False, True, False]

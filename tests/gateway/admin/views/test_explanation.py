@@ -32,6 +32,11 @@ FIELDS: dict[str, Any] = {
 }
 
 
+NEAR_MISS = Neighbourhood(
+    entry_id="e", similarity=0.8, match_probability=0.62, threshold=0.97, served=False, drafted=True, why="doubtful"
+)
+
+
 def changed(**fields: Any) -> ShownDecision:
     return msgspec.structs.replace(DECISION, **fields)
 
@@ -66,6 +71,15 @@ def changed(**fields: Any) -> ShownDecision:
             entry_id="e", similarity=0.98, match_probability=0.99321, threshold=0.97, served=True, why="w")},
          "The semantic cache answered: a cached prompt means the same with a match probability of 99.3 %, "
          "and the threshold is 97 %."),
+        ({"decisions": [changed(totals={"large": 1.0})], "neighbour": NEAR_MISS, "predicted_tokens": (40, 2)},
+         "large was chosen: it is the only candidate. A near miss of the semantic cache, 62 % likely, went along as a "
+         "prediction: of it, 40 tokens were accepted and 2 rejected."),
+        ({"decisions": [changed(totals={"large": 1.0})], "neighbour": NEAR_MISS},
+         "large was chosen: it is the only candidate. A near miss of the semantic cache, 62 % likely, went along as a "
+         "prediction; the answer does not tell how much of it was right."),
+        ({"decisions": [changed(totals={"large": 1.0})], "predicted_tokens": (5, 1)},
+         "large was chosen: it is the only candidate. "
+         "Of the client's prediction, 5 tokens were accepted and 1 rejected."),
     ],
 )  # fmt: skip
 def test_the_sentences_name_who_was_chosen_and_why(fields: dict[str, Any], sentence: str) -> None:

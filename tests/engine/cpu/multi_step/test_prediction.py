@@ -1,0 +1,74 @@
+"""An answer finds its place in what was predicted, also where it left the prediction and came back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.cpu.multi_step.prediction import AGREES_SO_FAR, ANCHOR, BEGINS, LONGEST_AGREEMENT, agreement, align
+
+PROMPT = [901, 902, 903]
+PREDICTED = list(range(10, 40))
+
+
+def place(answer: list[int], predicted: list[int] = PREDICTED) -> tuple[int, int]:
+    """Where the answer continues, and behind how long an agreement."""
+    tail = np.array([*PROMPT, *answer][-LONGEST_AGREEMENT:])
+    found, size = align(np.array(predicted), tail, len(tail), len(answer))
+    return int(found), int(size)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "expected"),
+    [
+        ("begins with the prediction", [], (0, 0)),
+        ("follows it", PREDICTED[:5], (5, 5)),
+        ("follows it for long", PREDICTED[:20], (20, LONGEST_AGREEMENT)),
+        ("one word is another", [*PREDICTED[:5], 99], (6, 0)),
+        ("came back behind the other word", [*PREDICTED[:5], 99, *PREDICTED[6:8]], (8, 2)),
+        ("two words more", [*PREDICTED[:5], 98, 99, *PREDICTED[5:8]], (8, 3)),
+        ("leaves words out", [*PREDICTED[:5], *PREDICTED[9:12]], (12, 3)),
+        ("has come to the end", PREDICTED, (-1, 0)),
+        ("is longer", [*PREDICTED, 99], (-1, 0)),
+    ],
+)
+def test_the_place_is_found_again(name: str, answer: list[int], expected: tuple[int, int]) -> None:
+    assert place(answer) == expected, name
+
+
+def test_of_equal_agreements_the_one_near_the_expected_place_counts() -> None:
+    predicted = [1, 2, 3, 4, 7, 5, 6, 7, 8, 9, 7, 3]
+    assert place([1, 2, 3, 4, 70, 5, 6, 7], predicted) == (8, 3)
+    assert place([1, 2, 3, 4, 7], predicted) == (5, 5)
+    assert place([1, 2, 3, 4, 60, 60, 60, 7], predicted) == (8, 1)
+
+
+def test_the_prompt_is_no_part_of_the_answer() -> None:
+    assert place([], [*PROMPT, 1, 2]) == (0, 0)
+    assert place([1], [*PROMPT, 1, 2]) == (4, 1)
+
+
+def test_an_answer_that_agrees_from_its_beginning_is_a_kind_of_its_own() -> None:
+    assert agreement(0, 0, 0) == agreement(1, 1, 1) == BEGINS
+    assert agreement(4, 4, 4) == AGREES_SO_FAR
+    assert agreement(LONGEST_AGREEMENT, LONGEST_AGREEMENT, LONGEST_AGREEMENT) == LONGEST_AGREEMENT
+    assert agreement(6, 0, 6) == 0
+
+
+@given(st.lists(st.integers(0, 3), max_size=30), st.lists(st.integers(0, 3), min_size=1, max_size=30))
+def test_a_long_agreement_is_the_longest_that_there_is(answer: list[int], predicted: list[int]) -> None:
+    def longest() -> int:
+        newest = answer[-LONGEST_AGREEMENT:]
+        for size in range(len(newest), 0, -1):
+            if any(predicted[at : at + size] == newest[-size:] for at in range(len(predicted) - size + 1)):
+                return size
+        return 0
+
+    found, size = place(answer, predicted)
+    assert -1 <= found < len(predicted)
+    if size:
+        assert predicted[found - size : found] == answer[-size:]
+    if found >= 0 and max(size, longest()) >= ANCHOR:
+        assert size == longest()
