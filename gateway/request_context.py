@@ -21,6 +21,7 @@ from gateway.http.asgi import Header, Scope, Send, edge_channel, respond
 from gateway.limits.body_budget import BodyReservation
 from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.snapshot import PolicySnapshot
+from gateway.telemetry.records.answer_record import AnswerDraft
 from gateway.telemetry.records.record import RequestPhase, RequestRecord
 from gateway.timeline import Clock, Stage
 from routing_policies.estimation.estimators import Price
@@ -49,6 +50,7 @@ class RequestContext:
         "channel",
         "clock",
         "confidence",
+        "draft",
         "exchange",
         "flight",
         "gone_at",
@@ -109,6 +111,8 @@ class RequestContext:
         """True if the answer has log-probabilities that the client did not request."""
         self.confidence: AnswerConfidence | None = None
         """Confidence by which a cascade decided; None where none did."""
+        self.draft: AnswerDraft | None = None
+        """Record of the answer, in the making; None where answers are not recorded."""
         self.cache_salt = b""
         """Salt that separates the tenants' prefixes in an engine's KV cache."""
         self.gone_at: float | None = None
