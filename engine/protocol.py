@@ -311,6 +311,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     """Names of the adapters that were loaded at the start."""
     fingerprint: str = ""
     """Digest of the weights and of how they are computed; engines that share it generate the same tokens."""
+    model_state: str = ""
+    """Digest of the model, its quantization and a digest of its chat template, as an answer's header states them."""
     resumes_exactly: bool = False
     """True if tokens behind resumed output have the same bits as behind output generated here."""
 

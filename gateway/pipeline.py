@@ -15,6 +15,7 @@ from gateway.admission.quota_stage import QuotaStage
 from gateway.admission.request_reader import RequestReader
 from gateway.background.follow_up import FollowUp
 from gateway.cache.cache_stage import CacheStage
+from gateway.cache.exact.capture import Capture
 from gateway.chat.headers import ChatHead
 from gateway.chat.operation import CHAT
 from gateway.chat.request import ChatRequest
@@ -34,11 +35,13 @@ from gateway.forwarding.forward import Forwarder
 from gateway.http.asgi import ClientGone, Header, Receive, Scope, Send, respond, until_gone
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
-from gateway.routing.sampling import RecordingSampler
+from gateway.routing.sampling import RecordingSampler, plain_body
 from gateway.routing.snapshot import PolicyInForce, PolicySnapshot
 from gateway.routing.trial import Trial
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.recorder import Recorder
+from gateway.telemetry.records.answer_log import AnswerLog
+from gateway.telemetry.records.answer_record import AnswerRecording
 from gateway.telemetry.records.record import RequestRecord
 from gateway.timeline import Clock, Outcome, RequestIds, Stage
 from gateway.trimming.trim_stage import TrimStage
@@ -74,8 +77,9 @@ class ChatPipeline:
         ids: RequestIds,
         clock: Clock,
         sampler: RecordingSampler | None = None,
+        answers: AnswerLog | None = None,
     ) -> None:
-        """Create the pipeline; `sampler` records requests for replay, and None records nothing."""
+        """Create the pipeline; `sampler` records requests, `answers` their answers too, and None records nothing."""
         self._policy = policy
         self._admitter = stages.admitter
         self._reader = stages.reader
@@ -90,6 +94,7 @@ class ChatPipeline:
         self._ids = ids
         self._clock = clock
         self._sampler = sampler
+        self._answers = answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one chat completion."""
@@ -130,6 +135,8 @@ class ChatPipeline:
             if ctx.reservation is not None:
                 self._quotas.settle(ctx, ctx.reservation)
             self._recorder.record(record)
+            if ctx.recording is not None and self._answers is not None:
+                self._answers.note(ctx.recording, record)
 
     async def refuse(self, scope: Scope, send: Send, exchange: DialectExchange, error: GatewayError) -> None:
         """Answer a request that cannot be served at this path, in its dialect; it is not recorded."""
@@ -174,6 +181,8 @@ class ChatPipeline:
         ctx.keeps_whole = head.turns_off_trimming(is_allowed=planned.route.trim.client_may_turn_off)
         if planned.route.trim.strategies and not ctx.keeps_whole:
             request = await self._trims.trim(ctx, request, planned.route.trim)
+        if ctx.recording is not None:
+            _note_trimmed(ctx.recording, ctx, request, planned)
         if planned.context_tokens is not None and may_be_hopeless(request, planned.context_tokens):
             await self._reader.refuse_hopeless(request, planned)
         ctx.mark(Stage.TRIM)
@@ -197,7 +206,8 @@ class ChatPipeline:
 
         if planned.route.select.shadow is not None:
             self._follow_up.draw(ctx, planned)
-        forward = self._forwarder.forward(ctx, admitted.request, head, admitted, planned)
+        outgoing = admitted.request if ctx.recording is None else self._copied(ctx, ctx.recording, admitted.request)
+        forward = self._forwarder.forward(ctx, outgoing, head, admitted, planned)
         if ctx.semantic_lookup is None and ctx.begin_lookup is None:
             await forward
         elif await self._cache.race(ctx, request, planned, forward):
@@ -215,7 +225,17 @@ class ChatPipeline:
         if self._sampler is not None and request.operation is CHAT:  # a simulation replays conversations
             await self._reader.outline(request)
             record.sample = self._sampler.sample(request, head, router.header_names)
+            if self._answers is not None:
+                ctx.recording = self._sampler.draft(request, head, router.header_names)
         return planned
+
+    def _copied(self, ctx: RequestContext, draft: AnswerRecording, request: ChatRequest) -> ChatRequest:
+        """Copy the answer for its record, and return the request with the seed that gives it again."""
+        assert self._sampler is not None, "only sampled requests have a draft"
+        if ctx.capture is None:
+            ctx.capture = Capture(None) if ctx.held is None else Capture(None, ctx.held.try_grow)
+        draft.capture = ctx.capture
+        return self._sampler.seeded(draft, request)
 
     def _conclude(
         self, ctx: RequestContext, request: ChatRequest, admitted: AdmissionDecision, planned: PlannedRoute
@@ -267,6 +287,14 @@ def _enter(trial: Trial, ctx: RequestContext, caller: Caller) -> tuple[PolicySna
     ctx.record.policy = snapshot.revision
     caller = ctx.caller = snapshot.keys.caller_of(caller.tenant) or caller
     return snapshot, caller
+
+
+def _note_trimmed(draft: AnswerRecording, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute) -> None:
+    """Note the request as trimming left it, and the route's part in its answer."""
+    draft.trimmed_request = plain_body(request)
+    draft.keeps_whole = ctx.keeps_whole
+    draft.adapter = planned.adapter or ""
+    draft.cache_scope = "" if planned.route.cache.mode == "off" else planned.route.cache.scope
 
 
 def _is_draining(scope: Scope) -> bool:

@@ -21,6 +21,7 @@ from gateway.http.asgi import Header, Scope, Send, edge_channel, respond
 from gateway.limits.body_budget import BodyReservation
 from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.snapshot import PolicySnapshot
+from gateway.telemetry.records.answer_record import AnswerRecording
 from gateway.telemetry.records.record import RequestPhase, RequestRecord
 from gateway.timeline import Clock, Stage
 from routing_policies.estimation.estimators import Price
@@ -65,6 +66,7 @@ class RequestContext:
         "quota",
         "ready_at",
         "record",
+        "recording",
         "reservation",
         "responded_at",
         "routing_request",
@@ -112,6 +114,8 @@ class RequestContext:
         """True if the answer has log-probabilities that the client did not request."""
         self.confidence: AnswerConfidence | None = None
         """Confidence by which a cascade decided; None where none did."""
+        self.recording: AnswerRecording | None = None
+        """Record of the answer, in the making; None where answers are not recorded."""
         self.cache_salt = b""
         """Salt that separates the tenants' prefixes in an engine's KV cache."""
         self.gone_at: float | None = None

@@ -22,7 +22,7 @@ from engine.core.reporter import Reporter
 from engine.core.standby import Standby
 from engine.core.startup.adapter_assembly import Adapters, check_adapters, load_adapters
 from engine.core.startup.draft_assembly import load_draft_model, load_heads, make_drafter
-from engine.core.startup.fingerprint import answer_fingerprint
+from engine.core.startup.fingerprint import answer_fingerprint, model_state
 from engine.core.startup.pool_assembly import PoolPlan, max_num_seqs, plan_pool
 from engine.core.step_loop import StepLoop
 from engine.core.step_observer import StepObserver
@@ -216,6 +216,7 @@ def _ready(
         max_loras=config.adapters.num_places,
         adapters=adapters.names,
         fingerprint=answer_fingerprint(config, _device_name(machine), str(machine.dtype), kernels),
+        model_state=model_state(config, str(machine.dtype), kernels),
         resumes_exactly=kernels is not None and kernels.steps == "compiled",
     )
 

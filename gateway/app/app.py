@@ -23,6 +23,7 @@ from gateway.admin.handlers.cache import CacheHandlers
 from gateway.admin.handlers.diagnosis import DiagnosisHandlers
 from gateway.admin.handlers.quality.cascades import CascadeHandlers
 from gateway.admin.handlers.quality.labels import LabelHandlers
+from gateway.admin.handlers.replay import ReplayHandlers
 from gateway.admin.routes import Operations, OwnPagesOnly, admin_application
 from gateway.admin.views.engine_facts import EngineFacts
 from gateway.admission.guard import OverloadGuard
@@ -184,7 +185,7 @@ class Gateway:
         )
         self._canary: CanaryTrial | None = None
         observers = (*self.control.watchers(), self.recent.note)
-        self._records = Observability(config, runtime, observers, self.control.sampler)
+        self._records = Observability(config, runtime, observers, self.control.sampler, self.control.answer_log)
         self._tasks = BackgroundTasks(runtime.note_failed_task)
         self._path = RequestPath(
             config,
@@ -299,6 +300,13 @@ class Gateway:
             ),
             DiagnosisHandlers(samples, lambda: self._current().policy),
             self._path.preview,
+            ReplayHandlers(
+                self._path.replayer,
+                self.control.audit,
+                self.config.process.answers_dir,
+                self.control.answer_log,
+                self.metrics,
+            ),
             LabelHandlers(self._path.learner),
             CascadeHandlers(
                 self._path.learner.calibrator, self._path.labels, self.control.audit, wall=self._runtime.wall

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 from urllib.parse import urlsplit
 
 from gateway.access.audit_log import AuditBroken, AuditEntry, AuditLog
@@ -59,8 +59,11 @@ from gateway.policies.stored import StoredPolicy
 from gateway.routing.sampling import RecordingSampler
 from gateway.routing.snapshot import PolicyInForce
 from gateway.store.base import Store, StoreUnavailable
+from gateway.telemetry.records.answer_log import AnswerEnd, AnswerLog
+from gateway.telemetry.records.answer_record import SEED_BITS
 from gateway.telemetry.records.recent import RouteTraffic
 from gateway.telemetry.records.record import RequestRecord
+from gateway.telemetry.records.segments import Segments
 from gateway.telemetry.records.tape import Tape
 from gateway.util.workers import Workers
 from routing_policies.quality.predictor import Predictors
@@ -136,7 +139,10 @@ class ControlPlane:
                 new_id=lambda: f"c{secrets.token_hex(5)}",
             )
         self.tape = _tape(config, holder, wall)
-        self.sampler = None if self.tape is None else RecordingSampler(self.tape, predictors)
+        self.answer_log = _answer_log(config, runtime)
+        """Recorded answers; None where none are recorded."""
+        draw_seed = None if self.answer_log is None else lambda: runtime.rng.getrandbits(SEED_BITS)
+        self.sampler = None if self.tape is None else RecordingSampler(self.tape, predictors, draw_seed)
         """The pipeline's sampler of recorded requests; None where nothing is recorded."""
         self.source = PolicySource(self.stored or self.file, reader=reader, in_force=self._in_force)
 
@@ -181,6 +187,8 @@ class ControlPlane:
             self._log.event("admin_token_missing", level="warning", error=str(error))
         if self.tape is not None:
             self.tape.open()
+        if self.answer_log is not None:
+            self.answer_log.open()
         with suppress(StoreUnavailable):  # the log has it; keys of the last time are read instead
             await self.directory.load()
         if self.stored is not None:
@@ -194,6 +202,8 @@ class ControlPlane:
         spawn(self.directory.run(), "access")
         if self.tape is not None:
             spawn(self.tape.run(), "tape")
+        if self.answer_log is not None:
+            spawn(self.answer_log.run(), "answer_log")
         if self.canaries is not None:
             spawn(self.canaries.run(), "canaries")
         spawn(self.last_day.run(), "last_day")
@@ -211,6 +221,8 @@ class ControlPlane:
         self._workers.shutdown(wait=False, cancel_futures=True)
         if self.tape is not None:
             await asyncio.to_thread(self.tape.flush)
+        if self.answer_log is not None:
+            await asyncio.to_thread(self.answer_log.flush)
         with suppress(StoreUnavailable, TimeoutError):
             async with asyncio.timeout(0.5):
                 await self.last_day.publish()
@@ -370,13 +382,29 @@ def _oidc(
 
 
 def _tape(config: GatewayConfig, holder: str, wall: Callable[[], float]) -> Tape | None:
-    if config.telemetry.recorder.mode == "off":
+    settings = config.telemetry.recorder
+    if settings.mode == "off":
         return None
     return Tape(
         config.process.recording_dir,
         holder=holder,
-        max_bytes=config.telemetry.recorder.max_mb * 1024 * 1024,
-        retention_s=config.telemetry.recorder.retention_h * 3600.0,
-        keeps_text=config.telemetry.recorder.mode == "text",
+        max_bytes=settings.max_feature_bytes,
+        retention_s=settings.retention_h * 3600.0,
+        keeps_text=settings.mode in ("text", "answers"),
         wall=wall,
     )
+
+
+def _answer_log(config: GatewayConfig, runtime: Runtime) -> AnswerLog | None:
+    settings = config.telemetry.recorder
+    if settings.mode != "answers":
+        return None
+    segments = Segments(
+        config.process.answers_dir,
+        holder=runtime.holder,
+        max_bytes=settings.max_answer_bytes,
+        retention_s=settings.retention_h * 3600.0,
+        wall=runtime.wall,
+    )
+    ends = {end: runtime.metrics.answer_records.labels(end) for end in get_args(AnswerEnd)}
+    return AnswerLog(segments, runtime.wall, lambda end, num: ends[end].inc(num))

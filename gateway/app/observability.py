@@ -13,6 +13,7 @@ from gateway.limits.lane import LiveLane
 from gateway.routing.sampling import RecordingSampler
 from gateway.telemetry.metrics import FORECAST_ERROR_SHARES, GatewayMetrics
 from gateway.telemetry.recorder import Recorder
+from gateway.telemetry.records.answer_log import AnswerLog
 from gateway.telemetry.records.record import RequestRecord
 from gateway.telemetry.tracing.tracing import End, Tracing
 from gateway.util.version import version
@@ -29,10 +30,12 @@ class Observability:
         runtime: Runtime,
         watchers: tuple[Watch, ...],
         sampler: RecordingSampler | None = None,
+        answers: AnswerLog | None = None,
     ) -> None:
-        """Assemble the recorder and tracing; `sampler` records requests for replay, None records nothing."""
+        """Assemble the recorder and tracing; `sampler` records requests, `answers` answers too, None nothing."""
         self._log = runtime.log
         self.sampler = sampler
+        self.answers = answers
         self.tracing: Tracing | None = None
         trace, log = config.telemetry.trace, config.telemetry.log
         if trace.otlp_endpoint:

@@ -39,6 +39,9 @@ from gateway.forwarding.forward import Forwarder
 from gateway.limits.body_budget import BodyBudget
 from gateway.pipeline import ChatPipeline, DialectEndpoint, Stages
 from gateway.prompt_embedding import PromptEmbedding
+from gateway.replay.replayer import Replayer
+from gateway.replay.sender import ReplaySender
+from gateway.replay.walk import ReplayTools
 from gateway.routing.snapshot import PolicyInForce
 from gateway.trimming.images import ImageShrinker
 from gateway.trimming.similarity import PassageSimilarity
@@ -91,6 +94,17 @@ class RequestPath:
         trims = TrimStage(trimmer, PassageSimilarity(answers.embedder), self._images, pricer, workers)
         self.preview = PreviewHandlers(lambda: policy.current, ChatRequestParser(), trims, pricer, clock, workers)
         """Previews for admins: the fate of a request without serving it."""
+        self.replayer = Replayer(
+            ReplayTools(
+                sender=ReplaySender(runtime.ids),
+                parser=ChatRequestParser(),
+                trims=trims,
+                cache=answers.stage,
+                pricer=pricer,
+                policy=lambda: policy.current,
+            )
+        )
+        """Replays of recorded answers for admins."""
         admitter = Admitter(clock, guard, records.tracing)
         reader = RequestReader(ChatRequestParser(), bodies, workers, config.edge.body.max_bytes)
         ladder = Ladder(trimmer=trimmer, cache=answers.exact, pricer=pricer)
@@ -126,6 +140,7 @@ class RequestPath:
             ids=runtime.ids,
             clock=clock,
             sampler=records.sampler,
+            answers=records.answers,
         )
         responses = ResponsesDialect(
             ChatRequestParser(), stores.responses, wall=runtime.wall, new_token=lambda: secrets.token_hex(24)

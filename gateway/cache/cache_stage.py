@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.background.task_group import BackgroundTasks
+from gateway.cache.audit.route_stats import TenantRoute
 from gateway.cache.exact.cache_lookup import CacheLookup
 from gateway.cache.exact.capture import Capture
 from gateway.cache.exact.control import parse_cache_control
@@ -82,6 +83,19 @@ class CacheStage:
                 await self.give_similar(ctx, request, found)
                 return True
         return False
+
+    def stored(self, entry_id: str) -> bytes | None:
+        """Return the response of an entry, served or not; None where it is gone."""
+        entry = self._cache.tier.by_id(entry_id)
+        return None if entry is None else entry.answer
+
+    async def peek(self, request: ChatRequest, planned: PlannedRoute, tenant: str) -> CacheLookup:
+        """Return the hit that a request would get now, or why it would get none; nothing is counted or held."""
+        wanted = planned.wanted(tenant)
+        lookup = self._cache.peek(request, wanted)
+        if lookup.result is not CacheResult.MISS or wanted.rule.mode != SIMILAR_MODE:
+            return lookup
+        return await self._similar.peek(request, lookup, TenantRoute(tenant, planned.route.id)) or lookup
 
     async def race(
         self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, forward: Coroutine[Any, Any, None]

@@ -115,6 +115,25 @@ class SemanticStage:
             ctx.draft = draft_of(semantic.finding, planned.route.cache)
         return found
 
+    async def peek(self, request: ChatRequest, lookup: CacheLookup, whose: TenantRoute) -> CacheLookup | None:
+        """Return the semantic hit that a request would get behind an exact miss; nothing is counted."""
+        key, wanted = lookup.key, lookup.wanted
+        if key is None or wanted is None or key.text is None or not self._embedder.is_ready:
+            return None
+        if guard_of(request, wanted.rule) is not None:
+            return None
+        vector = await self._embedder.embed(canonical_question(key.text))
+        if vector is None:
+            return None
+        near = await asyncio.get_running_loop().run_in_executor(self._workers, self._tier.nearest, key.context, vector)
+        stats = self._route_stats.of(whose)
+        found = self._tier.find(near, key, wanted, stats, needs_of(request), is_counted=False)
+        if not found.is_hit or found.entry is None:
+            return None
+        age_s = max(0.0, self._wall() - found.entry.created_at)
+        answer, entry_id = found.entry.answer, found.entry.id
+        return CacheLookup(CacheResult.HIT_SEMANTIC, "similar", answer=answer, age_s=age_s, entry_id=entry_id)
+
     async def race(
         self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, forward: Coroutine[Any, Any, None]
     ) -> CacheLookup | None:

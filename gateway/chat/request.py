@@ -138,6 +138,10 @@ class ChatRequest:
         lowered = {"min_tokens": limit} if type(least) is int and least > limit else {}
         return self._changed({**changes, **lowered}, msgspec.structs.replace(fields, **changes))
 
+    def with_seed(self, seed: int) -> ChatRequest:
+        """Return the request with a seed of the sampler."""
+        return self._changed({"seed": seed}, msgspec.structs.replace(self.fields, seed=seed))
+
     def with_logprobs(self, num_top: int) -> ChatRequest:
         """Return the request with log probabilities of each token and of its `num_top` most likely alternatives."""
         wanted = {"logprobs": True, "top_logprobs": num_top}

@@ -60,13 +60,21 @@ class AdminClient:
         """Send a GET request and return the JSON object."""
         return self.call("GET", path)
 
-    def call(self, method: str, path: str, body: Json | None = None, *, if_match: str | None = None) -> Json:
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Json | None = None,
+        *,
+        if_match: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> Json:
         """Send one request and return the JSON object. Raises CommandError with the gateway's message."""
         import httpx
 
         headers = {} if if_match is None else {"if-match": if_match}
         try:
-            reply = self._client.request(method, f"/admin/api/{path}", json=body, headers=headers)
+            reply = self._client.request(method, f"/admin/api/{path}", json=body, headers=headers, timeout=timeout_s)
         except httpx.HTTPError as error:
             raise CommandError(self._unreachable(str(error))) from error
         try:

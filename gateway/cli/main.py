@@ -107,7 +107,7 @@ def build_parser() -> argparse.ArgumentParser:
         add(commands_of)
     access_commands.add_audit(commands_of)
     _add_doctor(commands_of)
-    for add in (observe.add_diagnose, observe.add_explain, observe.add_top, observe.add_capacity):
+    for add in (observe.add_diagnose, observe.add_explain, observe.add_replay, observe.add_top, observe.add_capacity):
         add(commands_of)
     _add_ray(commands_of)
     commands_of.add_parser("bench", help="run one benchmark from a source checkout: bench NAME …", add_help=False)

@@ -1,4 +1,4 @@
-"""`penstock diagnose`, `explain`, `top` and `capacity`: what is going on, and what it would take."""
+"""`penstock diagnose`, `explain`, `replay`, `top` and `capacity`: what is going on, and what it would take."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from gateway.cli.supervisor.console import plain
 
 _HOME: Final = "\x1b[H\x1b[J"
 _LATEST: Final = 20
+_REPLAY_TIMEOUT_S: Final = 1800.0
+"""Timeout of a replay: a search sends up to eight requests, one after another."""
 
 
 def add_diagnose(commands_of: Any) -> None:
@@ -39,6 +41,24 @@ def add_explain(commands_of: Any) -> None:
     parser.add_argument("--tenant", metavar="ID", help="who would send it (with --request)")
     add_connection(parser)
     parser.set_defaults(command=show_request)
+
+
+def add_replay(commands_of: Any) -> None:
+    """Add the command `penstock replay`."""
+    parser = commands_of.add_parser("replay", help="give a recorded answer again; 1 when the text is not the same")
+    parser.add_argument("request_id", metavar="REQUEST_ID", help="as in x-request-id")
+    parser.add_argument("--bisect", action="store_true", help="name the change since then that changes the text")
+    parser.add_argument(
+        "--prompt",
+        type=Path,
+        metavar="FILE",
+        help="with --bisect: another prompt, as a system prompt's text or a chat request's body",
+    )
+    parser.add_argument(
+        "--records", type=Path, metavar="PATH", help="a folder or file of recorded answers (default: the gateway's own)"
+    )
+    add_connection(parser)
+    parser.set_defaults(command=replay_answer)
 
 
 def add_top(commands_of: Any) -> None:
@@ -116,6 +136,51 @@ def show_request(options: argparse.Namespace) -> int:
         found = client.call("POST", "explain", document)
     print(json.dumps(found) if options.json else plain(render_preview(found)))
     return 0
+
+
+def replay_answer(options: argparse.Namespace) -> int:
+    """Print the replay of one request; return 0 when the text has the same bytes and no change changes it."""
+    from gateway.cli.replay.rendering import render_replay
+
+    order: dict[str, Any] = {"bisect": options.bisect or options.prompt is not None}
+    if options.prompt is not None:
+        order["prompt"] = _read_prompt(options.prompt)
+    if options.records is None:
+        order["id"] = options.request_id
+    else:
+        order |= _records(options.records, options.request_id)
+    with open_client(options) as client:
+        found = client.call("POST", "replay", order, timeout_s=_REPLAY_TIMEOUT_S)["replay"]
+    print(json.dumps(found) if options.json else plain(render_replay(found)))
+    return 0 if found["is_equal"] and found["first"] is None else 1
+
+
+def _records(path: Path, request_id: str) -> dict[str, Any]:
+    """Return the record of a request in files, and that of the request that made its cached response."""
+    import msgspec
+
+    from gateway.telemetry.records.answer_log import find_answer
+
+    try:
+        record = find_answer(path, request_id)
+        if record is None:
+            raise CommandError(
+                f"{path}: there is no record of {request_id}; name a folder or file with recorded answers"
+            )
+        origin = find_answer(path, record.cache_entry) if record.is_cached and record.cache_entry else None
+    except OSError as error:
+        raise CommandError(f"{path}: cannot be read ({error.strerror})") from error
+    found = {"record": record} if origin is None else {"record": record, "origin": origin}
+    return {name: msgspec.to_builtins(one) for name, one in found.items()}
+
+
+def _read_prompt(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise CommandError(f"{path}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{path}: not UTF-8; it should be a system prompt or the body of a chat request") from error
 
 
 def top(options: argparse.Namespace) -> int:

@@ -92,6 +92,11 @@ class ProcessSettings:
         return self.runtime_dir / "recorded"
 
     @property
+    def answers_dir(self) -> Path:
+        """Return the folder of recorded answers."""
+        return self.recording_dir / "answers"
+
+    @property
     def policy_variables(self) -> dict[str, str]:
         """Values of each `${name}` in the policy."""
         return {"runtime_dir": str(self.runtime_dir)}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from gateway.config.checks import ConfigError, require_range
 from gateway.telemetry.records.record import OMITTABLE
+
+_MIB: Final = 1024 * 1024
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -53,10 +55,13 @@ class TraceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderSettings:
-    """`[telemetry.recorder]`: requests recorded for `penstock policy plan`, in `runtime_dir`/recorded."""
+    """`[telemetry.recorder]`: requests recorded for `penstock policy plan` and `replay`, in `runtime_dir`/recorded."""
 
-    mode: Literal["off", "features", "text"] = "off"
-    """`features` records sizes, flags and salted digests, `text` also the beginning of each last message."""
+    mode: Literal["off", "features", "text", "answers"] = "off"
+    """`features` records sizes, flags and salted digests, `text` also the beginning of each last message.
+
+    `answers` also records whole requests and their whole answers, and sends a seed where the client sent none.
+    """
     max_mb: int = 256
     """Size of one machine's recording; the oldest goes first."""
     retention_h: float = 24.0
@@ -67,6 +72,16 @@ class RecorderSettings:
         require_range("max_mb", self.max_mb, 1, 100_000)
         if not 0.0 < self.retention_h <= 8_784.0:
             raise ConfigError(f"retention_h: expected more than 0, to 8784, got {self.retention_h:g}")
+
+    @property
+    def max_feature_bytes(self) -> int:
+        """Return the size of the recording without answers."""
+        return self.max_mb * _MIB - self.max_answer_bytes
+
+    @property
+    def max_answer_bytes(self) -> int:
+        """Return the part of the size that recorded answers have; 0 where none are recorded."""
+        return self.max_mb * _MIB * 3 // 4 if self.mode == "answers" else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,6 +57,9 @@ from gateway.limits.permit import Permit
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.routing_request import RoutingRequest
+from gateway.routing.sampling import plain_body
+from gateway.telemetry.records.answer_record import AnswerRecording
+from gateway.telemetry.records.model_state import STATE_REQUEST
 from gateway.telemetry.records.record import RequestPhase
 from gateway.timeline import Clock, Stage, upstream_request_id
 from gateway.upstreams.http1.errors import ConnectError, ConnectTimeout, Stalled, UpstreamError
@@ -383,6 +386,8 @@ class AttemptRunner:
                 ctx.record.timeline.charge(Stage.CONNECT, response.connect_s)
             self._check_response(work, attempt, response, is_leading=is_leading)
             content_type, attempt.passed = self._heed(attempt, response)
+            if ctx.recording is not None:
+                ctx.recording.note_response(live.id, response.headers)
             may_stream = response.is_events or media_type(content_type) != _JSON
             if work.request.stream and response.status == OK and may_stream:
                 response.expect_events()  # whatever its type: its first event decides
@@ -664,7 +669,18 @@ def _message(work: ForwardRequest, live: LiveDeployment, timeouts: ExchangeTimeo
         ctx.record.drafted = True
     elif live.prediction == "off" and "prediction" in request.document:
         body = without_members(body, _PREDICTION)
+    if ctx.recording is not None:
+        headers.append(STATE_REQUEST)
+        _note_sent(ctx.recording, request, live, adapter)
     return UpstreamRequest(b"POST", path, headers, body, fixed)
+
+
+def _note_sent(draft: AnswerRecording, request: ChatRequest, live: LiveDeployment, adapter: str | None) -> None:
+    """Note what the deployment gets; members that only its own API has cannot be sent again from a record."""
+    is_plain = request.projection is None or live.dialect is None
+    body = plain_body(request) if is_plain else None
+    target = f"{live.url} {live.model_with(adapter)}"
+    draft.note_sent(live.id, target, body, takes_seed=live.dialect is None)
 
 
 def _target(request: ChatRequest, live: LiveDeployment, model: str) -> tuple[bytes, bytes]:

@@ -78,6 +78,8 @@ async def relay_cached(ctx: RequestContext, request: ChatRequest, answer: bytes,
     """
     record = ctx.record
     record.deployment = FROM_CACHE
+    if ctx.recording is not None:
+        ctx.recording.answer, ctx.recording.cache_age_s = answer, age_s
     if request.operation.generates:
         record.timeline.first_token_at = ctx.clock()
     timing = None
@@ -143,6 +145,8 @@ async def relay_followed(ctx: RequestContext, request: ChatRequest, shared: Shar
         record.is_incomplete = True
         why = "was read too slowly" if follower.is_cut else "broke off"
         raise UpstreamFailed(f"The answer that this request shared {why}. Try again.")
+    if ctx.recording is not None:
+        ctx.recording.answer = answer
     record.usage = await asyncio.to_thread(usage_of, answer) if len(answer) > LONG_BYTES else usage_of(answer)
     await ctx.end()
     ctx.mark(Stage.RELAY)

@@ -68,6 +68,7 @@ class Router:
         self._session_places = SessionPlaces(policy.session_places)
         # The two implied kinds share an id, so routes are compared as objects; they live as long as the table.
         self._planned = self._plan_all(policy)
+        self._own_routes = frozenset(route.id for route in policy.routes)
         self._tracks_prefixes = any(lane.slo is not None for lane in policy.lanes) or any(
             planned.profile.reads_affinity and len(planned.candidates) > 1 for planned in self._planned.values()
         )
@@ -144,6 +145,13 @@ class Router:
         if not self.reads_headers and not self._has_conditions:
             self._known[model, tenant, operation.name] = planned
         return planned
+
+    def planned_of(self, route_id: str, adapter: str | None = None) -> PlannedRoute | None:
+        """Return the chat plan of the policy's own route with this id; None without that route."""
+        for (_, operation), planned in self._planned.items():
+            if planned.route.id == route_id and operation == CHAT.name and route_id in self._own_routes:
+                return planned if adapter is None else self._plan(planned.route, adapter)
+        return None
 
     def _unable(self, model: str, tenant: str | None, operation: Operation) -> InvalidRequest:
         """Return the refusal of an operation that no candidate of the model serves."""

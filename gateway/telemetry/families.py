@@ -42,6 +42,7 @@ class MetricFamilies:
         self.client_retries = make.counter("client_retries_total", "Requests that the client marked as retries.")
         self.cancelled_upstream = make.counter("cancelled_upstream_total", "Requests whose client left.", ("place",))
         self.cancel_seconds = make.histogram("cancel_seconds", "Client gone to everything released.", ("place",))
+        self.answer_records = make.counter("answer_records_total", "Answers for the recording, by end.", ("end",))
         self.traces = make.counter("traces_total", "Traced requests, by the end of their spans.", ("end",))
 
     def _add_admission(self, make: Instruments) -> None:
@@ -122,6 +123,7 @@ class MetricFamilies:
         self.cascade_labels = make.gauge(
             "cascade_labels", "Labels with a confidence that the threshold rests on.", ("weak", "strong", "quality")
         )
+        self.replays = make.counter("replays_total", "Recorded answers given again, by how they compare.", ("result",))
         self.explorations = make.counter(
             "routing_explorations_total",
             "First choices of routes that explore, by how they were made.",

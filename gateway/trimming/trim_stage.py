@@ -33,6 +33,20 @@ class TrimStage:
         bytes_per_token = min(learned, DEFAULT_BYTES_PER_TOKEN)
         if is_within(request, rule, bytes_per_token):
             return request
+        request, ctx.record.trimmed = await self._shortened(request, rule, bytes_per_token)
+        return request
+
+    async def replayed(self, request: ChatRequest, rule: Trim, tenant: str) -> ChatRequest:
+        """Return a recorded request of a tenant as `trim` would shorten it now."""
+        bytes_per_token = min(self._pricer.bytes_per_token(request, tenant=tenant), DEFAULT_BYTES_PER_TOKEN)
+        if not rule.strategies or is_within(request, rule, bytes_per_token):
+            return request
+        return (await self._shortened(request, rule, bytes_per_token))[0]
+
+    async def _shortened(
+        self, request: ChatRequest, rule: Trim, bytes_per_token: float
+    ) -> tuple[ChatRequest, tuple[tuple[str, int], ...]]:
+        """Return the request with text and images cut by the rule, and the tokens cut by each strategy."""
         trimmed = await self.cut(request, rule, bytes_per_token)
         cuts = trimmed.cut_tokens(bytes_per_token)
         request = trimmed.request
@@ -40,8 +54,7 @@ class TrimStage:
             request, cut_tokens = await self._images.shrink(request, rule.max_image_side_px)
             if cut_tokens:
                 cuts = (*cuts, ("downscale_images", cut_tokens))
-        ctx.record.trimmed = cuts
-        return request
+        return request, cuts
 
     async def cut(self, request: ChatRequest, rule: Trim, bytes_per_token: float) -> Trimmed:
         """Return the request with its text cut by the rule; nothing is recorded."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 
 START_TIMEOUT_S = 240.0
-_MODELS = Path(__file__).resolve().parents[2] / "engine/bundled/models"
+MODELS = Path(__file__).resolve().parents[2] / "engine/bundled/models"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class LoneEngine:
 def lone_engine(folder: Path, *flags: str, model: str = "small") -> Iterator[LoneEngine]:
     """`penstock engine` with a bundled model, on a socket in `folder`."""
     path = folder / "engine.sock"
-    found = str(_MODELS / f"penstock-{model}")
+    found = str(MODELS / f"penstock-{model}")
     command = [sys.executable, "-m", "engine", "--model", found, "--name", model, "--listen", f"unix:{path}"]
     command += ["--num-threads", "1", "--log-level", "info", *flags]
     with (folder / "engine.log").open("wb") as log:

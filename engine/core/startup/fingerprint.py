@@ -17,6 +17,9 @@ _NUM_SAMPLES: Final = 64
 """Samples of each file of weights: a whole file of gigabytes would delay the start."""
 _WHOLE_BYTES: Final = 1024 * 1024
 _PACKAGES: Final = ("torch", "numba", "llguidance")
+_TEMPLATE_FILES: Final = frozenset({"chat_template.jinja", "chat_template.json", "tokenizer_config.json"})
+_STATED_CHARS: Final = 16
+"""Characters of each digest that an engine states of its model: enough to tell two models apart."""
 
 
 def answer_fingerprint(config: CoreConfig, device: str, dtype: str, kernels: CpuKernels | None) -> str:
@@ -47,6 +50,22 @@ def answer_fingerprint(config: CoreConfig, device: str, dtype: str, kernels: Cpu
         if path.is_file():
             _add_file(digest, path)
     return digest.hexdigest()
+
+
+def model_state(config: CoreConfig, dtype: str, kernels: CpuKernels | None) -> str:
+    """Return what the engine states of its model: `MODEL;QUANTIZATION;TEMPLATE`.
+
+    MODEL is a digest of the model's files without its chat template, TEMPLATE of the files with that. QUANTIZATION
+    names the quantization at load, the dtype of the weights and that of the KV pool. Arguments are those of
+    `answer_fingerprint`.
+    """
+    model, template = hashlib.sha256(), hashlib.sha256()
+    for path in sorted(config.model_dir.iterdir()):
+        if path.is_file():
+            _add_file(template if path.name in _TEMPLATE_FILES else model, path)
+    kv_dtype = config.kv.kv_dtype if kernels is None else kernels.kv_dtype
+    numbers = f"{config.compute.quantization}/{dtype.removeprefix('torch.')}/{kv_dtype}"
+    return f"{model.hexdigest()[:_STATED_CHARS]};{numbers};{template.hexdigest()[:_STATED_CHARS]}"
 
 
 def _version(name: str) -> str:

@@ -134,6 +134,14 @@ class EngineService:
         digest = hashlib.sha256(ready.fingerprint.encode() + b"\n" + prompt).hexdigest()[:DIGEST_CHARS]
         return f"{'exact' if ready.resumes_exactly else 'close'};{digest}"
 
+    def model_state(self) -> str:
+        """Return what the engine states of its model: `MODEL;QUANTIZATION;TEMPLATE;ENGINE`.
+
+        ENGINE is the beginning of the digest that also covers libraries and machine.
+        """
+        ready = self._ready()
+        return f"{ready.model_state};{ready.fingerprint[:DIGEST_CHARS]}"
+
     def _continue(self, generation: Generation, resume: ResumeRequest, *, has_logprobs: bool) -> None:
         """Bring a generation to the state behind the tokens of `resume`.
 

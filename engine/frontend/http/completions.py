@@ -16,7 +16,7 @@ from engine.frontend.http.timing import first_token_header, timing_report
 from engine.frontend.http.tracing import Tracer
 from engine.frontend.http.wire import AnswerIdentity, ChatWire, CompletionWire, Wire
 from engine.frontend.request.asgi import Client, Headers, Receive, Send, read_json_body, watched_client
-from engine.frontend.request.headers import RequestOptions, read_options
+from engine.frontend.request.headers import MODEL_STATE, RequestOptions, read_options
 from engine.frontend.request.requests import ChatBody, CompletionRequest, parse_chat, parse_completion
 from engine.frontend.resume.resume_request import HEADER as RESUME_HEADER
 from engine.frontend.resume.resume_request import ResumeRequest, read_resume
@@ -92,6 +92,8 @@ class Completions:
         own = {SCHEMA_IGNORED: ",".join(grammar.unenforced)} if grammar is not None and grammar.unenforced else {}
         if resume is not None:
             own[RESUME_HEADER] = self._service.answer_digest(generation)
+        if options.wants_state:
+            own[MODEL_STATE] = self._service.model_state()
         with self._traced(options, generation), generation, self._moving(generation, resume):
             client.when_gone(generation.cancel)
             relay = Relay(

@@ -15,6 +15,8 @@ LONG_PROMPT_TOKENS = 1024
 """Longest prompt of the lane `interactive`, in tokens; a longer one goes to the lane `long`."""
 MAX_DEADLINE_MS = 86_400_000.0
 MAX_SALT_CHARS = 256
+MODEL_STATE = "x-penstock-model-state"
+"""Header with which a gateway requests, and the answer states, what the model was."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,9})?")
@@ -30,6 +32,8 @@ class RequestOptions:
     wants_timing: bool
     traceparent: str | None = None
     """The caller's `traceparent` header, unchanged (W3C Trace Context)."""
+    wants_state: bool = False
+    """True if the answer's headers state the model, so that a gateway can record what gave the answer."""
 
     def lane(self, num_prompt_tokens: int) -> Lane:
         """Return the lane for a prompt length."""
@@ -50,6 +54,7 @@ def read_options(headers: Headers, request: SamplingFields) -> RequestOptions:
         cache_salt=_cache_salt(headers),
         wants_timing=(headers.get("x-penstock-timing") or "").strip().lower() == "full",
         traceparent=headers.get("traceparent"),
+        wants_state=headers.get(MODEL_STATE) is not None,
     )
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
@@ -17,16 +16,13 @@ from gateway.api.application import ApiResponse
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.deployments.price import Pricer
 from gateway.errors import InvalidRequest
-from gateway.limits.permit import AdmissionRequest
+from gateway.replay.choice import ChoiceNow, choice_now
 from gateway.routing.planned_route import PlannedRoute
-from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.timeline import Clock
 from gateway.trimming.trim_stage import TrimStage
 from gateway.util.workers import Workers
-from routing_policies.decision import Decision
 from routing_policies.policy.document import Cascade
-from routing_policies.quality.pairs import QualityPrediction
 
 EXPLAIN_PATH: Final = "/admin/api/explain"
 _MAX_BYTES: Final = 1024 * 1024
@@ -39,12 +35,6 @@ class Preview(RequestBody, frozen=True, kw_only=True):
     tenant: str | None = None
     """The sending tenant; None: that of loopback clients, where the policy has no keys."""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-class _Choice(NamedTuple):
-    decision: Decision
-    verdict: QualityPrediction | None
-    """Predicted quality; None where the choice does not depend on it."""
 
 
 class PreviewHandlers:
@@ -78,7 +68,7 @@ class PreviewHandlers:
         headers = {name.lower(): value for name, value in form.headers.items()}
         planned = snapshot.router.match(chat.model, tenant, headers, chat)
         trim = await self._trimmed(chat, planned, tenant)
-        choice = self._choice(snapshot, planned, chat, tenant)
+        choice = choice_now(snapshot, planned, chat, tenant, self._pricer)
         return ApiResponse(
             {
                 "tenant": tenant,
@@ -95,22 +85,6 @@ class PreviewHandlers:
             }
         )
 
-    def _choice(self, snapshot: PolicySnapshot, planned: PlannedRoute, request: ChatRequest, tenant: str) -> _Choice:
-        """Return the decision that the request would get now, in its tenant's own lane and without a deadline."""
-        caller = snapshot.keys.caller_of(tenant)
-        assert caller is not None, "the caller was checked before"
-        lane = snapshot.lanes[caller.lane(None, snapshot.default_lane)]
-        price = self._pricer.price(request, tenant=tenant, route=planned.route.id)
-        routing_request = RoutingRequest(price, AdmissionRequest(lane, tenant, price.work_tokens))
-        if planned.reads_prompt:
-            routing_request = planned.weighed(routing_request, request, tenant)
-        decision = planned.decide(frozenset(), random.Random(0), routing_request)
-        for fallback in planned.fallbacks if not decision.is_possible else ():
-            instead = fallback.decide(frozenset(), random.Random(0), routing_request)
-            if instead.is_possible:
-                return _Choice(instead, routing_request.verdict)
-        return _Choice(decision, routing_request.verdict)
-
     async def _trimmed(self, request: ChatRequest, planned: PlannedRoute, tenant: str) -> dict[str, Any]:
         rule = planned.route.trim
         bytes_per_token = self._pricer.bytes_per_token(request, tenant=tenant)
@@ -125,7 +99,7 @@ class PreviewHandlers:
         }
 
 
-def _selection(planned: PlannedRoute, choice: _Choice) -> dict[str, Any]:
+def _selection(planned: PlannedRoute, choice: ChoiceNow) -> dict[str, Any]:
     """Return who would be chosen, and the thresholds that a predicted quality is compared with."""
     select, decision = planned.route.select, choice.decision
     skip_below = (select.cascade or Cascade()).skip_below if select.policy == "cascade" else None
@@ -141,7 +115,7 @@ def _selection(planned: PlannedRoute, choice: _Choice) -> dict[str, Any]:
     }
 
 
-def _prediction(planned: PlannedRoute, choice: _Choice, name: str) -> dict[str, Any]:
+def _prediction(planned: PlannedRoute, choice: ChoiceNow, name: str) -> dict[str, Any]:
     """Return the predicted quality of a candidate, None where nothing is predicted, and why it is out, if it is."""
     verdict = choice.verdict
     quality = None if verdict is None else verdict.quality.get(name)

@@ -89,7 +89,7 @@ function explained(r) {
     facts(["Requested model", r.model], ["Route", r.route], ["Deployment", r.deployment], ["Tenant", r.tenant], ["Lane", r.lane], ["Policy", mono(r.policy)], ["Cache", `${cacheWord(r)}, ${words(r.cache_reason)}`],
       ["Degraded", r.degraded.join(", ")], ["Trimmed", Object.entries(r.trimmed).map(([s, n]) => `${words(s)} ${num(n)} tokens`).join(", ")],
       ["Tokens", r.prompt_tokens != null && num(r.prompt_tokens) + (r.cached_tokens == null ? " in (cached: unknown), " : ` in (${num(r.cached_tokens)} cached), `) + `${num(r.completion_tokens)} out`],
-      ["Bytes", `${num(r.bytes_in)} in, ${num(r.bytes_out)} out`], ["Attempts", r.attempts], ["Stream", r.stream ? "yes" : "no"], ["Client's retry", r.is_retry && "yes"], ["Client's id", r.client_request_id], ["Served by", mono(r.replica)])];
+      ["Bytes", `${num(r.bytes_in)} in, ${num(r.bytes_out)} out`], ["Attempts", r.attempts], ["Stream", r.stream ? "yes" : "no"], ["Client's retry", r.is_retry && "yes"], ["Client's id", r.client_request_id], ["Served by", mono(r.replica)], ["Replay", r.status === 200 && mono(`penstock replay ${r.id} --bisect`)])];
 }
 
 // ── What the operator does ───────────────────────────────────────────────────────────────────────────────────────

@@ -40,6 +40,13 @@ class Capture:
         self._body: bytes | None = None
 
     @property
+    def num_bytes(self) -> int:
+        """Return the bytes that the copy holds."""
+        if self._body is not None:
+            return len(self._body)
+        return self._num_bytes if self._pieces else 0
+
+    @property
     def is_long(self) -> bool:
         """Return whether `completion` takes too long for the event loop, so that `completed` should be used."""
         num_bytes = self._num_bytes if self._body is None else len(self._body)

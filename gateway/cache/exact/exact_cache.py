@@ -146,6 +146,22 @@ class ExactCache:
             lookup.following = under_way
         return lookup
 
+    def peek(self, request: ChatRequest, wanted: CacheIdentity) -> CacheLookup:
+        """Return what `lookup` would, but count and lead nothing: a hit, or a miss with its key."""
+        barred = volatile_reason(request, wanted.rule)
+        key = None if wanted.rule.mode == "off" or barred is not None else self._key(request, wanted)
+        if key is None:
+            return CacheLookup(CacheResult.BYPASS, "policy" if wanted.rule.mode == "off" else barred or "no_scope")
+        found, now = self.tier.by_exact(key.exact), self._wall()
+        if (
+            found is not None
+            and is_current(found, wanted.rule.ttl_s, now)
+            and not self.tier.is_quarantined(found.id)
+            and needs_of(request).are_met_by(found.answer)
+        ):
+            return self._hit(found, now)
+        return CacheLookup(CacheResult.MISS, "new", key=key, wanted=wanted)
+
     def stale(self, request: ChatRequest, wanted: CacheIdentity) -> CacheLookup | None:
         """Return a hit that may have expired up to a day ago."""
         if wanted.rule.mode == "off" or wanted.control.no_store or wanted.control.no_cache:

@@ -133,8 +133,13 @@ class SemanticTier:
         wanted: CacheIdentity,
         stats: RouteStats,
         needs: Needs = NO_NEEDS,
+        *,
+        is_counted: bool = True,
     ) -> SemanticResult:
-        """Return the nearest entry that may answer this question, and whether it does."""
+        """Return the nearest entry that may answer this question, and whether it does.
+
+        A lookup that no request makes is not counted among those that the statistics learn from.
+        """
         fit = [found for found in self._fit(near, key, wanted) if needs.are_met_by(found.entry.answer)]
         if not fit:
             return SemanticResult("alone")
@@ -152,11 +157,13 @@ class SemanticTier:
                 prompt, cached, similarity=similarity, runner_up=runner_up, track=None
             )
         threshold = stats.threshold_for(key.exact, entry.exact, bound)
-        stats.note_lookup(key.exact, entry.exact, match_probability, shipped_probability)
+        if is_counted:
+            stats.note_lookup(key.exact, entry.exact, match_probability, shipped_probability)
         reason: SimilarReason = "similar" if match_probability >= threshold else "doubtful"
         if reason == "doubtful" and match_probability >= stats.threshold(bound, 0):
             reason = "closed"
-        stats.similarities.note("served" if reason == "similar" else "refused", similarity)
+        if is_counted:
+            stats.similarities.note("served" if reason == "similar" else "refused", similarity)
         return SemanticResult(reason, entry, similarity, runner_up, match_probability, shipped_probability, threshold)
 
     def _fit(self, found: Sequence[Neighbour], key: Fingerprint, wanted: CacheIdentity) -> list[_Fit]:

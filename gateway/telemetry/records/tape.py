@@ -15,6 +15,7 @@ import msgspec
 
 from gateway.telemetry.logs.redaction import REDACTED, is_secret_name, redact
 from gateway.telemetry.records.record import RequestRecord
+from gateway.telemetry.records.segments import Segments, newest_segments
 from gateway.timeline import Outcome
 from gateway.util.fair_bounded_dict import FairRecent
 from gateway.util.private_files import open_private, private_tree, replace_file
@@ -27,11 +28,8 @@ MAX_WAITING: Final = 20_000
 """Number of recorded requests not yet on disk; beyond it they are dropped and counted."""
 MAX_ANSWERS: Final = 20_000
 """Number of recorded requests that feedback can still name; beyond it, the tenant with the most loses its oldest."""
-SEGMENTS: Final = 8
-"""Number of files that share the total size; the oldest is deleted when the rest is full."""
 SALT_FILE: Final = "salt"
 _SALT_BYTES: Final = 16
-_SUFFIX: Final = ".jsonl"
 _BYTES_PER_TOKEN: Final = 4
 _OTHER_MODEL: Final = "small-model"
 """Step of the degradation ladder after which other candidates than the route's are chosen among."""
@@ -83,15 +81,11 @@ class Tape:
         self.folder = folder
         self.keeps_text = keeps_text
         self.num_dropped = 0
-        self._holder = holder
-        self._segment_bytes = max(max_bytes // SEGMENTS, 1)
-        self._max_bytes = max_bytes
-        self._retention_s = retention_s
+        self._segments = Segments(folder, holder=holder, max_bytes=max_bytes, retention_s=retention_s, wall=wall)
         self._wall = wall
         self._waiting: list[RecordedRequest | RecordedVerdict] = []
         self._answers: FairRecent[str, _Answer] = FairRecent(MAX_ANSWERS)
         """Recorded requests that a verdict may still name."""
-        self._segment: Path | None = None
         self._writing = threading.Lock()
         self.salt = b""
 
@@ -179,26 +173,9 @@ class Tape:
 
     def _write(self, waiting: list[RecordedRequest | RecordedVerdict]) -> None:
         try:
-            with open_private(self._current(), "ab") as stream:
-                stream.write(b"".join(_encode(_redacted(request)) + b"\n" for request in waiting))
-            self._tidy()
+            self._segments.write([_encode(_redacted(request)) for request in waiting])
         except OSError:
             self.num_dropped += len(waiting)
-
-    def _current(self) -> Path:
-        if self._segment is None or not self._segment.exists() or self._segment.stat().st_size >= self._segment_bytes:
-            self._segment = self.folder / f"{int(self._wall() * 1000):015d}-{self._holder}{_SUFFIX}"
-        return self._segment
-
-    def _tidy(self) -> None:
-        """Delete the files beyond the retention time, and the oldest beyond the total size."""
-        num_bytes = 0
-        for path in sorted(self.folder.glob(f"*{_SUFFIX}"), reverse=True):
-            with suppress(FileNotFoundError):  # another process has deleted it
-                found = path.stat()
-                num_bytes += found.st_size
-                if num_bytes > self._max_bytes or self._wall() - found.st_mtime > self._retention_s:
-                    path.unlink()
 
 
 class _Answer:
@@ -240,14 +217,14 @@ def _redacted(request: RecordedRequest | RecordedVerdict) -> RecordedRequest | R
 
 def has_recording(folder: Path) -> bool:
     """Return whether the folder holds any recording."""
-    return any(folder.glob(f"*{_SUFFIX}"))
+    return bool(newest_segments(folder))
 
 
 def read_tape(folder: Path, limit: int) -> Recording:
     """Return up to `limit` of the newest recorded requests, and the verdicts; unreadable lines are skipped."""
     requests: list[RecordedRequest] = []
     verdicts: list[RecordedVerdict] = []
-    for path in sorted(folder.glob(f"*{_SUFFIX}"), reverse=True):
+    for path in newest_segments(folder):
         found = list(_lines(path))
         verdicts += (item for item in found if isinstance(item, RecordedVerdict))
         requests += reversed([item for item in found if isinstance(item, RecordedRequest)])

@@ -53,6 +53,7 @@ def test_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureFixtu
         "doctor",
         "diagnose",
         "explain",
+        "replay",
         "top",
         "capacity",
         "ray",

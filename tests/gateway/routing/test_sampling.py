@@ -10,6 +10,7 @@ import msgspec
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.routing.sampling import RecordingSampler
+from gateway.telemetry.records.answer_record import AnswerRecording
 from gateway.telemetry.records.tape import Tape
 from routing_policies.quality.predictor import Predictors
 
@@ -54,3 +55,26 @@ def test_text_is_recorded_where_it_is_wanted(tmp_path: Path) -> None:
     sample = sampler(tmp_path, keeps_text=True).sample(requested("remember me"), HEAD, ())
     assert sample is not None
     assert sample["text"] == "remember me"
+
+
+def answering(folder: Path, request: ChatRequest) -> tuple[AnswerRecording, ChatRequest]:
+    """Return the draft of an answer, and the request that is sent."""
+    seeds = iter([11, 12])
+    own = RecordingSampler(sampler(folder)._tape, Predictors(), lambda: next(seeds))
+    draft = own.draft(request, HEAD, ("x-app", "authorization", "x-none"))
+    assert draft is not None
+    return draft, own.seeded(draft, request)
+
+
+def test_a_sampled_answer_gets_a_seed_and_its_record_has_it(tmp_path: Path) -> None:
+    draft, sent = answering(tmp_path, requested())
+    assert (draft.seed, sent.document["seed"], sent.fields.seed) == (11, 11, 11)
+    assert draft.headers == {"x-app": "faq"}, "credentials are left out, even where a route matches them"
+
+
+def test_a_greedy_answer_and_a_clients_own_seed_stay_as_they_are(tmp_path: Path) -> None:
+    for request, seed in ((requested(temperature=0), None), (requested(seed=5), 5)):
+        draft, sent = answering(tmp_path, request)
+        assert sent is request
+        assert draft.seed == seed
+        assert draft.is_greedy is (seed is None)

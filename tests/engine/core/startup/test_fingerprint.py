@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from engine.config import CoreConfig
-from engine.core.startup.fingerprint import answer_fingerprint
+from engine.core.startup.fingerprint import answer_fingerprint, model_state
 from engine.protocol import CpuKernels
 
 COMPILED = CpuKernels(steps="compiled", products="8 bfloat16", kv_dtype="float32", num_threads=1)
@@ -49,3 +49,20 @@ def test_other_numbers_are_another_engine(tmp_path: Path) -> None:
         fingerprint(folder, tensor_parallel=2),
     }
     assert len(found) == 6
+
+
+def state(folder: Path, **settings: object) -> list[str]:
+    return model_state(CoreConfig.of(folder, **settings), "torch.float32", COMPILED).split(";")
+
+
+def test_an_engine_states_model_numbers_and_chat_template_apart(tmp_path: Path) -> None:
+    folder = model(tmp_path / "model", b"weights")
+    (folder / "tokenizer_config.json").write_text('{"chat_template": "a"}')
+    digest, numbers, template = state(folder)
+    assert numbers == "none/float32/float32"
+    assert state(folder, quantization="int8") == [digest, "int8/float32/float32", template]
+    (folder / "tokenizer_config.json").write_text('{"chat_template": "b"}')
+    assert state(folder)[:2] == [digest, numbers]
+    assert state(folder)[2] != template
+    (folder / "model.safetensors").write_bytes(b"weightz")
+    assert state(folder)[0] != digest

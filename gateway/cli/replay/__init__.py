@@ -1,0 +1,1 @@
+"""`penstock replay`: a recorded answer given again."""

@@ -1,0 +1,1 @@
+"""Replays of recorded answers, and the search for the change that changed one."""
