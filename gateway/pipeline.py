@@ -32,12 +32,12 @@ from gateway.errors import (
     error_headers,
 )
 from gateway.forwarding.forward import Forwarder
-from gateway.http.asgi import ClientGone, Header, Receive, Scope, Send, respond, until_gone
+from gateway.http.asgi import ClientGone, Header, Receive, Scope, Send, is_draining, respond, until_gone
+from gateway.quotes.serving.quote_stage import QuoteStage
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.sampling import RecordingSampler, plain_body
-from gateway.routing.snapshot import PolicyInForce, PolicySnapshot
-from gateway.routing.trial import Trial
+from gateway.routing.snapshot import PolicyInForce
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.recorder import Recorder
 from gateway.telemetry.records.answer_log import AnswerLog
@@ -62,6 +62,7 @@ class Stages:
     admission: AdmissionStage
     forwarder: Forwarder
     follow_up: FollowUp
+    quotes: QuoteStage
 
 
 class ChatPipeline:
@@ -89,6 +90,7 @@ class ChatPipeline:
         self._admission = stages.admission
         self._forwarder = stages.forwarder
         self._follow_up = stages.follow_up
+        self._quotes = stages.quotes
         self._recorder = recorder
         self._log = log
         self._ids = ids
@@ -132,6 +134,8 @@ class ChatPipeline:
                 ctx.held.release()
             record.outcome = record.outcome or Outcome.FAILED
             record.timeline.mark(Stage.RELAY, self._clock())
+            if ctx.watch is not None:
+                self._quotes.conclude(ctx, ctx.watch)
             if ctx.reservation is not None:
                 self._quotas.settle(ctx, ctx.reservation)
             self._recorder.record(record)
@@ -166,17 +170,20 @@ class ChatPipeline:
         caller = self._admitter.identify(ctx, head, client[0] if client else None)
         request = await self._reader.read(ctx, head, receive)
         if snapshot.trial is not None and snapshot.trial.takes(caller.tenant, request):
-            snapshot, caller = _enter(snapshot.trial, ctx, caller)
+            snapshot, caller = ctx.enter(snapshot.trial, caller)
         ctx.mark(Stage.READ)
 
         admission = self._admitter.admit(
-            snapshot, head, caller, received_at=record.timeline.started_at, is_draining=_is_draining(scope)
+            snapshot, head, caller, received_at=record.timeline.started_at, is_draining=is_draining(scope)
         )
         record.lane = admission.lane.id
         ctx.mark(Stage.ADMIT)
 
         planned = await self._match(ctx, request, head, caller)
         ctx.mark(Stage.ROUTE)
+        quote = None
+        if snapshot.policy.quotes is not None and request.operation.generates:
+            quote = await self._quotes.begin(ctx, head, request, snapshot.policy.quotes)
 
         ctx.keeps_whole = head.turns_off_trimming(is_allowed=planned.route.trim.client_may_turn_off)
         if planned.route.trim.strategies and not ctx.keeps_whole:
@@ -198,7 +205,10 @@ class ChatPipeline:
             if await self._cache.answer(ctx, request, head, planned):
                 return
 
-        admitted = await self._admission.admit(ctx, request, head, admission, planned)
+        if quote is None:
+            admitted = await self._admission.admit(ctx, request, head, admission, planned)
+        else:
+            admitted = self._quotes.admit(ctx, request, admission, quote)
         ctx.mark(Stage.ADMIT)
         if admitted.answer is not None and admitted.answer.answer is not None:
             await self._cache.give(ctx, admitted.request, admitted.answer)
@@ -281,27 +291,12 @@ class DialectEndpoint:
         return self._pipeline.serve({**scope, "headers": headers}, receive, send, exchange)
 
 
-def _enter(trial: Trial, ctx: RequestContext, caller: Caller) -> tuple[PolicySnapshot, Caller]:
-    """Let the canary serve the request from here on."""
-    snapshot = ctx.snapshot = trial.snapshot
-    ctx.record.policy = snapshot.revision
-    caller = ctx.caller = snapshot.keys.caller_of(caller.tenant) or caller
-    return snapshot, caller
-
-
 def _note_trimmed(draft: AnswerRecording, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute) -> None:
     """Note the request as trimming left it, and the route's part in its answer."""
     draft.trimmed_request = plain_body(request)
     draft.keeps_whole = ctx.keeps_whole
     draft.adapter = planned.adapter or ""
     draft.cache_scope = "" if planned.route.cache.mode == "off" else planned.route.cache.scope
-
-
-def _is_draining(scope: Scope) -> bool:
-    """Return whether the process drains; only this gateway's own edge reports that."""
-    state = scope.get("state")
-    event = state.get("draining") if state else None
-    return event is not None and event.is_set()
 
 
 def _outcome_of_status(status: int, *, is_incomplete: bool) -> Outcome:

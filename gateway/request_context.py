@@ -19,8 +19,10 @@ from gateway.dialects.client_dialect import DialectExchange, StatefulExchange, T
 from gateway.errors import GatewayError, error_body, error_event, error_headers
 from gateway.http.asgi import Header, Scope, Send, edge_channel, respond
 from gateway.limits.body_budget import BodyReservation
+from gateway.quotes.ttft_watch import TtftWatch
 from gateway.routing.routing_request import RoutingRequest
 from gateway.routing.snapshot import PolicySnapshot
+from gateway.routing.trial import Trial
 from gateway.telemetry.records.answer_record import AnswerRecording
 from gateway.telemetry.records.record import RequestPhase, RequestRecord
 from gateway.timeline import Clock, Stage
@@ -76,6 +78,7 @@ class RequestContext:
         "vector_task",
         "wants_timing",
         "was_left",
+        "watch",
     )
 
     def __init__(
@@ -143,9 +146,18 @@ class RequestContext:
         """Expected price of the request; None where nothing needed it."""
         self.held: BodyReservation | None = None
         """Memory reserved for its body, and for a whole answer to it; None if it is not counted."""
+        self.watch: TtftWatch | None = None
+        """Watch of its first token; None where the policy has no quotes."""
         self.quota: TenantQuota | None = None
         self.reservation: Reservation | None = None
         """Units that this request holds of its tenant's quota."""
+
+    def enter(self, trial: Trial, caller: Caller) -> tuple[PolicySnapshot, Caller]:
+        """Let a canary serve the request from here on."""
+        snapshot = self.snapshot = trial.snapshot
+        self.record.policy = snapshot.revision
+        caller = self.caller = snapshot.keys.caller_of(caller.tenant) or caller
+        return snapshot, caller
 
     def note_gone(self) -> None:
         """Note that the client has just left."""
@@ -209,6 +221,8 @@ class RequestContext:
             headers.append((b"x-penstock-degraded", ", ".join(record.degraded).encode("ascii")))
         if record.trimmed:
             headers.append((b"x-penstock-trimmed", _shown_cuts(record.trimmed)))
+        if record.quote is not None:
+            headers.append((b"x-penstock-quote", record.quote.use.encode("ascii")))
         if self.quota is not None:
             headers += rate_limit_headers(self.quota, self.clock())
         return headers

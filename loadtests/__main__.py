@@ -74,6 +74,10 @@ BENCHES: Final[Mapping[str, Entry]] = {
         "overload.replay",
         "a recorded trace through the gateway: goodput, and how good the forecast of first tokens was",
     ),
+    "quote": Entry(
+        "simulation.simulated_quotes",
+        "quoted bounds of first tokens under drift: coverage beside the stated one and beside a fixed quantile",
+    ),
     "admission_cost": Entry(
         "gateway.admission_cost", "CPU time of pricing, quota, admission and routing with many deployments and tenants"
     ),

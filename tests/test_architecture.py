@@ -65,6 +65,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "loadtests.cache.made_questions": frozenset({"gateway"}),
     "loadtests.simulation.fault_run": frozenset({"gateway"}),
     "loadtests.simulation.faulty_store": frozenset({"gateway"}),
+    "loadtests.simulation.simulated_quotes": frozenset({"gateway", "routing_policies"}),
     "loadtests.simulation.simulation": frozenset({"gateway"}),
     "loadtests.gateway.slow_encoder": frozenset({"gateway"}),
     # Thousands of selections, of which no answer is wanted.

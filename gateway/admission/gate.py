@@ -21,20 +21,24 @@ from gateway.admission.request_reader import RequestReader
 from gateway.cache.exact.cache_lookup import CacheLookup
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest
+from gateway.deployments.live import LiveDeployment
 from gateway.deployments.price import Pricer
 from gateway.errors import Shed
 from gateway.limits import refusal
 from gateway.limits.lane import LiveLane
 from gateway.limits.permit import AdmissionRequest
 from gateway.prompt_embedding import PromptEmbedding
+from gateway.quotes.reserved_permit import ReservedPermit
 from gateway.request_context import RequestContext
 from gateway.routing.candidate import Seen
 from gateway.routing.planned_route import PlannedRoute
-from gateway.routing.routing_request import RoutingRequest
+from gateway.routing.router import Router
+from gateway.routing.routing_request import ExplorationSeed, RoutingRequest
 from gateway.routing.sampling import note_verdict
 from gateway.timeline import Clock
 from gateway.trimming.trim_stage import TrimStage
 from gateway.trimming.trimmer import summed_cuts
+from routing_policies.decision import Decision
 
 _NOBODY: Final[frozenset[str]] = frozenset()
 _SHED_ONLY: Final = ("shed",)
@@ -54,6 +58,31 @@ class AdmissionDecision(msgspec.Struct, frozen=True):
     """Stored response that is served instead."""
     seen: tuple[Seen, ...] = ()
     """Candidates as they were forecast here: the first attempt chooses by these, and forecasts none of them again."""
+    reserved: ReservedPermit | None = None
+    """Permit that a quote reserved for the first attempt; None without a quote."""
+
+    def pick(
+        self,
+        router: Router,
+        planned: PlannedRoute,
+        tried: frozenset[str],
+        routing_request: RoutingRequest | None,
+        seed: ExplorationSeed | None = None,
+    ) -> tuple[LiveDeployment, Decision]:
+        """Pick a deployment that is in time, else any fit one; the first attempt takes that of a reserved permit.
+
+        Raises:
+            Shed: None is fit.
+        """
+        if self.reserved is not None and not tried and self.reserved.is_fit:
+            return self.reserved.live, self.reserved.decision
+        lane, seen = self.admission_request.lane.id, () if tried else self.seen
+        if self.stand_in is not None:
+            try:
+                return router.pick(self.stand_in, tried, lane, routing_request, seen=seen)
+            except Shed:
+                return router.pick(planned, tried, lane, routing_request)
+        return router.pick(planned, tried, lane, routing_request, self.avoid, seen, seed)
 
     @property
     def lane(self) -> LiveLane:

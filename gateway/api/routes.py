@@ -15,6 +15,7 @@ from gateway.api.tokenization import DETOKENIZE_PATH, TOKENIZE_PATH, Tokenizatio
 from gateway.dialects.messages.errors import refusal_at
 from gateway.http.asgi import ASGIApp, Receive, Scope, Send
 from gateway.pipeline import DialectEndpoint
+from gateway.quotes.serving.quote_endpoint import QuoteEndpoint
 from gateway.telemetry.logs.log import LogWriter
 from gateway.timeline import RequestIds
 
@@ -31,7 +32,7 @@ class PublicApplication:
         feedback: FeedbackHandlers,
         tokenization: TokenizationHandlers,
         *,
-        dialects: Sequence[DialectEndpoint | MessageTokens] = (),
+        dialects: Sequence[DialectEndpoint | MessageTokens | QuoteEndpoint] = (),
         others: Sequence[Route] = (),
         ids: RequestIds,
         log: LogWriter,
@@ -43,7 +44,7 @@ class PublicApplication:
             models: Models that a key may call.
             feedback: Feedback on answers.
             tokenization: Text to tokens, and back.
-            dialects: Endpoints of other APIs, which refuse in their own words.
+            dialects: Endpoints of other APIs, which refuse in their own words, and that of quotes.
             others: Further routes, such as those of probes.
             ids: Source of request ids.
             log: Log of errors without a handler.

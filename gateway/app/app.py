@@ -198,6 +198,7 @@ class Gateway:
             records=self._records,
         )
         self.pipeline = self._path.pipeline
+        self.quotes = self._path.quotes
         self._prober = ReadinessProber(self._deployments, self.log, on_probed=self._path.room.wake, clock=clock)
         self._liveness = LivenessWatch(self._deployments, clock)
         self._feeds = LoadFeeds(self._deployments, clock)
@@ -348,7 +349,7 @@ class Gateway:
             models,
             feedback,
             tokenization,
-            dialects=(*self._path.dialects, counts),
+            dialects=(*self._path.dialects, counts, self._path.quotes),
             others=(
                 *ResponseHandlers(self._current, self._stores.responses).routes(),
                 RecallHandlers(self._current, self._recalls.store if self._recalls.is_on else None).route(),
@@ -611,6 +612,7 @@ class Gateway:
         read_live_gauges(self.metrics, self._deployments(), lanes)
         self._membership.read_state(self.snapshot, self._builder.departures.members)
         self._answers.read_state()
+        self.metrics.quotes_held.labels().set(len(self._path.open_quotes))
         if self._lag is not None:
             self.metrics.loop_lag.labels().set(self._lag.take_worst_s())
         self.metrics.tasks.labels().set(len(asyncio.all_tasks()))

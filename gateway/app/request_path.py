@@ -39,6 +39,11 @@ from gateway.forwarding.forward import Forwarder
 from gateway.limits.body_budget import BodyBudget
 from gateway.pipeline import ChatPipeline, DialectEndpoint, Stages
 from gateway.prompt_embedding import PromptEmbedding
+from gateway.quotes.quote_token import QuoteSigner
+from gateway.quotes.serving.open_quotes import OpenQuotes
+from gateway.quotes.serving.quote_endpoint import QuotedStages, QuoteEndpoint
+from gateway.quotes.serving.quote_stage import QuoteServices, QuoteStage
+from gateway.quotes.serving.quoter import Quoter
 from gateway.replay.replayer import Replayer
 from gateway.replay.sender import ReplaySender
 from gateway.replay.walk import ReplayTools
@@ -108,20 +113,24 @@ class RequestPath:
         admitter = Admitter(clock, guard, records.tracing)
         reader = RequestReader(ChatRequestParser(), bodies, workers, config.edge.body.max_bytes)
         ladder = Ladder(trimmer=trimmer, cache=answers.exact, pricer=pricer)
+        quotas = QuotaStage(stores.quotas, pricer, clock)
+        admission = AdmissionStage(
+            admitter=admitter,
+            reader=reader,
+            pricer=pricer,
+            embeddings=PromptEmbedding(answers.embedder),
+            gate=AdmissionGate(ladder=ladder, clock=clock),
+            trims=trims,
+        )
+        quoting = self._make_quoting(runtime, stores)
         stages = Stages(
             admitter=admitter,
             reader=reader,
             trims=trims,
-            quotas=QuotaStage(stores.quotas, pricer, clock),
+            quotas=quotas,
             cache=answers.stage,
-            admission=AdmissionStage(
-                admitter=admitter,
-                reader=reader,
-                pricer=pricer,
-                embeddings=PromptEmbedding(answers.embedder),
-                gate=AdmissionGate(ladder=ladder, clock=clock),
-                trims=trims,
-            ),
+            admission=admission,
+            quotes=QuoteStage(quoting),
             forwarder=Forwarder(
                 clock=clock,
                 metrics=metrics,
@@ -142,6 +151,15 @@ class RequestPath:
             sampler=records.sampler,
             answers=records.answers,
         )
+        self.quotes = QuoteEndpoint(
+            lambda: policy.current,
+            QuotedStages(admitter=admitter, reader=reader, trims=trims, quotas=quotas, admission=admission),
+            Quoter(quoting),
+            ids=runtime.ids,
+            log=runtime.log,
+            clock=clock,
+        )
+        """Endpoint of quotes."""
         responses = ResponsesDialect(
             ChatRequestParser(), stores.responses, wall=runtime.wall, new_token=lambda: secrets.token_hex(24)
         )
@@ -155,6 +173,25 @@ class RequestPath:
         )
         self.dialects = tuple(DialectEndpoint(self.pipeline, dialect) for dialect in dialects)
         """Endpoints of the other APIs that the pipeline serves."""
+
+    def _make_quoting(self, runtime: Runtime, stores: SharedState) -> QuoteServices:
+        metrics = runtime.metrics
+        self.open_quotes = OpenQuotes(
+            runtime.clock,
+            num_processes=stores.num_processes,
+            on_lapse=lambda: metrics.quotes.labels("lapsed").inc(),
+        )
+        """Quotes of this process that may be sent back."""
+        return QuoteServices(
+            signer=QuoteSigner(stores.control, runtime.clock),
+            open_quotes=self.open_quotes,
+            quotas=stores.quotas,
+            holder=runtime.holder,
+            metrics=metrics,
+            clock=runtime.clock,
+            wall=runtime.wall,
+            workers=runtime.workers,
+        )
 
     def _make_learner(
         self,
@@ -200,6 +237,7 @@ class RequestPath:
     async def aclose(self) -> None:
         """Call off what is under way."""
         self._images.close()
+        self.open_quotes.close()
         await self.pipeline.aclose()
         await self._shadower.aclose()
         await self.learner.aclose()

@@ -43,6 +43,8 @@ class SharedState:
         self._log = log
         self._runtime = runtime
         self._wall = runtime.wall
+        self.num_processes = 1 if member is None else member.spec.num_workers
+        """Processes of this gateway that serve requests, and share the deployments' permits."""
         self.limits = self._open(config.store.timeout_s, is_side=False)
         self.control = self._open(_CONTROL_TIMEOUT_S, is_side=True)
         """The store for revisions, keys and whatever else admins change."""

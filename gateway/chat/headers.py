@@ -34,7 +34,7 @@ _WANTED: Final = frozenset(
         *(b"x-stainless-read-timeout", b"x-stainless-timeout"),
         *(b"x-stainless-retry-count", b"x-penstock-priority", b"x-penstock-timing", b"x-client-request-id"),
         *(b"x-slo-ttft-ms", b"x-slo-tpot-ms", b"x-llm-d-slo-ttft-ms", b"x-llm-d-slo-tpot-ms"),
-        *(b"traceparent", b"tracestate", b"cache-control", b"x-penstock-trim"),
+        *(b"traceparent", b"tracestate", b"cache-control", b"x-penstock-trim", b"x-penstock-quote"),
     )
 )
 
@@ -120,6 +120,11 @@ class ChatHead:
             return True
         self.ignored = (*self.ignored, "x-penstock-trim")
         return False
+
+    @property
+    def quote(self) -> bytes | None:
+        """Quote that the request sends back, as sent; None without one."""
+        return self._values.get(b"x-penstock-quote")
 
     @property
     def wants_timing(self) -> bool:

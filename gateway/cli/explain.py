@@ -49,9 +49,19 @@ def _particulars(found: Mapping[str, Any]) -> Iterator[str]:
         yield "  trimmed " + ", ".join(f"{tokens} tokens by {name}" for name, tokens in found["trimmed"].items())
     if found["degraded"]:
         yield f"  degraded: {', '.join(found['degraded'])}"
+    if quote := found.get("quote"):
+        yield f"  quote {quote['use']}" + "".join(_quoted(quote))
     for name in ("shed_reason", "cancelled_while", "detail"):
         if found[name]:
             yield f"  {name.replace('_', ' ')}: {found[name]}"
+
+
+def _quoted(quote: Mapping[str, Any]) -> Iterator[str]:
+    """Render the bounds of a quote, and whether they were met."""
+    if quote["bound_ms"] is not None:
+        yield f": first token within {_ms(quote['bound_ms'])} ({quote['coverage']:.0%}) {quote['result']}"
+    if quote["price_result"] is not None:
+        yield f", price at most {quote['price']:g} {quote['price_result']}"
 
 
 def _decision(number: int, decision: Mapping[str, Any]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from gateway.dialects.upstream_dialect import UpstreamDialect
 from gateway.limits.limiter import Limiter
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.reach import UpstreamHeaders, UpstreamReach
+from routing_policies.estimation.coverage import TtftBounds
 from routing_policies.estimation.estimators import PeakEwma
 from routing_policies.operations import input_modalities_of, operations_of
 from routing_policies.policy.document import Deployment, PlainAsStream, PredictionUse
@@ -68,6 +69,7 @@ class LiveDeployment:
         "slow_start",
         "starting",
         "tls",
+        "ttft_bounds",
         "url",
         "whole_answers",
     )
@@ -133,6 +135,8 @@ class LiveDeployment:
         """True once it refused a stream requested behind such a response; no further one is requested."""
         self.retries = RetryBudget(ratio=RETRIES_RATIO)
         """Budget of retries of other deployments' requests, so failover never floods this one."""
+        self.ttft_bounds: TtftBounds | None = None
+        """Bounds of the time to first token that quotes state; None until a policy with quotes sends a request."""
         self.seq_bound = SequenceBound()
         """Schedule for recomputing the limiter's bound on rows."""
         self.starting = StartProgress()

@@ -284,7 +284,11 @@ class AttemptRunner:
         ctx, admission_request = work.ctx, work.admitted.admission_request
         if is_leading:
             ctx.place = RequestPhase.QUEUED
-        permit = live.limiter.try_acquire(admission_request) or await live.limiter.acquire(admission_request)
+        permit: Permit | None = None
+        if work.admitted.reserved is not None and work.admitted.reserved.live is live:
+            permit = await work.admitted.reserved.take(self._clock)
+        if permit is None:
+            permit = live.limiter.try_acquire(admission_request) or await live.limiter.acquire(admission_request)
         attempt = UpstreamAttempt(live, permit, live.health.begin(self._clock()), self._clock)
         try:
             if is_leading:
@@ -349,6 +353,8 @@ class AttemptRunner:
                 await relay_stream(ctx, attempt.response)
             else:
                 ctx.record.timeline.first_token_at = attempt.first_token_at
+                if ctx.watch is not None and attempt.first_token_at is not None:
+                    ctx.watch.first_token(attempt.first_token_at)
                 await relay_plain(ctx, attempt.response.status, attempt.passed, attempt.body)
         except UpstreamError as error:
             raise self.lost(work, attempt, error) from None

@@ -217,6 +217,9 @@ class Forwarder:
         self._metrics.decisions.labels(decision.policy, live.group, choice).value += 1.0
         if decision.exploration is not None:
             self._metrics.explorations.labels(work.planned.route.id, decision.exploration.result).inc()
+        if ctx.watch is not None and not tried and ctx.routing_request is not None:
+            request, admission_request = ctx.routing_request, work.admitted.admission_request
+            ctx.watch.begin(self._clock(), live, request.price_at(live.id), admission_request)
         ctx.record.deployment = live.id
         ctx.record.attempts += 1
         ctx.record.decisions += (decision,)
@@ -242,17 +245,10 @@ class Forwarder:
         Raises:
             Shed: None is fit.
         """
-        router, admitted, routing_request = work.ctx.snapshot.router, work.admitted, work.ctx.routing_request
-        lane, seen = admitted.admission_request.lane.id, () if tried else admitted.seen
-        if admitted.stand_in is not None:
-            try:
-                return router.pick(admitted.stand_in, tried, lane, routing_request, seen=seen)
-            except Shed:
-                return router.pick(work.planned, tried, lane, routing_request)
-        seed = None
-        if work.planned.explore is not None and not tried:
-            seed = exploration_seed(work.ctx.record.request_id, work.request)
-        return router.pick(work.planned, tried, lane, routing_request, admitted.avoid, seen, seed)
+        ctx, seed = work.ctx, None
+        if work.planned.explore is not None and not tried and work.admitted.stand_in is None:
+            seed = exploration_seed(ctx.record.request_id, work.request)
+        return work.admitted.pick(ctx.snapshot.router, work.planned, tried, ctx.routing_request, seed)
 
     def may_move(self, work: ForwardRequest, tried: frozenset[str]) -> bool:
         """Return whether another attempt can be made now; True means that its budget is spent."""

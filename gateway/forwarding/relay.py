@@ -313,6 +313,8 @@ class _StreamRelay:
             record.timeline.first_token_at = now = self._turn.clock()
             if self._turn.flight is not None:
                 self._turn.flight.first_token(now)
+            if self._turn.watch is not None:
+                self._turn.watch.first_token(now)
         return piece if self._events is None else self._events.feed(piece)
 
     def _check_done(self, piece: bytes) -> bytes:

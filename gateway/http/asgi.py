@@ -83,6 +83,13 @@ def edge_channel(scope: Scope) -> EdgeChannel | None:
     return extensions.get("penstock") if extensions else None
 
 
+def is_draining(scope: Scope) -> bool:
+    """Return whether the process drains; only this gateway's own edge reports that."""
+    state = scope.get("state")
+    event = state.get("draining") if state else None
+    return event is not None and bool(event.is_set())
+
+
 def find_header(scope: Scope, name: bytes) -> bytes | None:
     """Value of the first header called `name` (lower case), or None."""
     for key, value in scope["headers"]:

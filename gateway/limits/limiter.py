@@ -301,6 +301,11 @@ class Limiter:
         if ledger.waiting:
             self._grant_waiting()
 
+    def drop(self, permit: Permit) -> None:
+        """Return a permit that no work used."""
+        share = self._ledger.shares[permit.admission_request.lane]
+        self._close(share, permit.admission_request, permit.tokens, permit.unread)
+
     def resize(self, permit: Permit, tokens: int) -> None:
         """Correct the work counted for a permit to `tokens`."""
         share = self._ledger.shares[permit.admission_request.lane]

@@ -76,6 +76,10 @@ class PermitOwner(Protocol):
         """Return a permit whose work is over."""
         ...
 
+    def drop(self, permit: Permit) -> None:
+        """Return a permit that no work used."""
+        ...
+
     def resize(self, permit: Permit, tokens: int) -> None:
         """Correct the work counted for a permit to `tokens`."""
         ...
@@ -121,6 +125,12 @@ class Permit(msgspec.Struct, eq=False):
         owner, self._owner = self._owner, None
         if owner is not None:
             owner.take_back(self)
+
+    def cancel(self) -> None:
+        """Return a permit that no work used, so that nothing is learned from it. Idempotent."""
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.drop(self)
 
     def __enter__(self) -> Permit:
         return self

@@ -16,7 +16,7 @@ from gateway.routing.facts import RequestFacts
 from routing_policies.estimation.estimators import Price
 from routing_policies.quality.pairs import QualityPrediction
 
-_PROMPT_MARGIN: Final = 1.5
+PROMPT_MARGIN: Final = 1.5
 """Factor by which the estimated tokens of a prompt may be too low."""
 
 
@@ -72,7 +72,7 @@ class ExplorationSeed(NamedTuple):
     def fits(self, live: LiveDeployment, routing_request: RoutingRequest) -> bool:
         """Return whether a deployment surely holds and reads the request; unknown limits count as none."""
         price, context, kinds = routing_request.price, live.context_tokens, live.input_modalities
-        holds = context is None or price.prompt_tokens * _PROMPT_MARGIN + price.output_tokens <= context
+        holds = context is None or price.prompt_tokens * PROMPT_MARGIN + price.output_tokens <= context
         return holds and (not self.has_images or kinds is None or "image" in kinds)
 
 

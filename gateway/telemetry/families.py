@@ -56,6 +56,15 @@ class MetricFamilies:
             "quota_refused_total", "Requests over one of their tenant's limits.", ("tenant", "limit")
         )
 
+        self.quotes = make.counter("quotes_total", "Quotes given, refused and expired unused.", ("event",))
+        self.quote_uses = make.counter("quote_uses_total", "Quotes that requests sent back, by use.", ("use",))
+        self.quoted_bounds = make.counter(
+            "quoted_bounds_total",
+            "Bounds of quotes that requests sent back, by whether they were met.",
+            ("kind", "result"),
+        )
+        self.quotes_held = make.gauge("quotes_held", "Permits that quotes hold now.")
+
     def _add_cache(self, make: Instruments) -> None:
         """Add the families of the response cache and of trimming."""
         self.cache_lookups = make.counter("cache_lookups_total", "Cache lookups.", ("result", "reason"))

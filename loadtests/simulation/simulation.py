@@ -25,12 +25,14 @@ from loadtests.engines.virtual_engine import VirtualEngine
 from loadtests.harness.measures import percentile
 from loadtests.overload.overload import overload_policy
 from loadtests.overload.workload import Offer
+from loadtests.simulation.faulty_store import FaultyStore
 from loadtests.simulation.virtual_client import SimulatedClient, load_report
 from loadtests.simulation.virtual_loop import VirtualLoop
 
 _BODY_OVERHEAD = 200
 _REPORT_S = 0.1
 _DRAIN_S = 60.0
+_EPOCH = 1_800_000_000.0
 T = TypeVar("T")
 
 _HEAD: list[Header] = [(b"content-type", b"application/json")]
@@ -174,63 +176,69 @@ class Simulation:
         """`policy` replaces entries of the bench's own; `keys` are the API keys by tenant."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop), "a simulation runs in virtual time"
-        self._loop = loop
+        self.loop = loop
         self._slo = slo
         self._shape = shape
-        self._num_offered = 0
+        self.num_offered = 0
         self.engines: list[VirtualEngine] = []
         urls = [f"http://engine{number}.invalid" for number in range(num_engines)]
         path = folder / "policy.yaml"
         path.write_text(json.dumps({**overload_policy(urls, slo), **(policy or {})}))
         self._keys = keys or {}
         self._log = io.BytesIO()
-        self._gateway = Gateway(
+        self.gateway = Gateway(
             config_of({"policy.document": path, "process.runtime_dir": folder, "telemetry.log.level": "error"}),
             log_stream=self._log,
-            around=Surroundings(rng=random.Random(seed), clock=loop.clock, connect=lambda _id, _reach: self._connect()),
+            around=Surroundings(
+                rng=random.Random(seed),
+                clock=loop.clock,
+                wall=lambda: _EPOCH + loop.time(),
+                connect=lambda _id, _reach: self._connect(),
+                open_store=lambda: FaultyStore(random.Random(seed)),
+            ),
         )
-        self._gateway.log.start()
-        self._gateway.control.file.load()
-        assert self._gateway.snapshot is not None
-        self._lives = tuple(self._gateway.snapshot.deployments.values())
-        for live in self._lives:
+        self.gateway.log.start()
+        self.gateway.control.file.load()
+        assert self.gateway.snapshot is not None
+        self.lives = tuple(self.gateway.snapshot.deployments.values())
+        for live in self.lives:
             live.is_ready = True
 
     def _connect(self) -> SimulatedClient:
-        engine = VirtualEngine(self._shape, self._loop)
+        engine = VirtualEngine(self._shape, self.loop)
         self.engines.append(engine)
-        return SimulatedClient(engine, self._loop.clock)
+        return SimulatedClient(engine, self.loop.clock)
 
     def close(self) -> str | None:
         """The first failure of the gateway itself, if there was one."""
-        self._gateway.log.close()
+        self.gateway.log.close()
         lines = self._log.getvalue().decode("utf-8", "replace").splitlines()
         return next((line for line in lines if "failed" in line), None)
 
     def forecast_errors(self, shares: Sequence[float]) -> list[tuple[float, float]]:
         """(share, the relative error that it of the last forecasts of first tokens stayed within); of several engines
         the worst."""
-        return [(share, max(live.forecast.error.quantile(share) or 0.0 for live in self._lives)) for share in shares]
+        return [(share, max(live.forecast.error.quantile(share) or 0.0 for live in self.lives)) for share in shares]
 
     def publish_loads(self) -> None:
         """Every engine reports now, and again and again."""
-        now = self._loop.time()
-        for live, engine in zip(self._lives, self.engines, strict=True):
+        now = self.loop.time()
+        for live, engine in zip(self.lives, self.engines, strict=True):
             live.forecast.note_report(now, load_report(engine, self._shape))
-        self._loop.call_later(_REPORT_S, self.publish_loads)
+        self.loop.call_later(_REPORT_S, self.publish_loads)
 
     async def run(self, offers: Iterable[Offer], *, by_tenant: Mapping[int, Outcome] = MappingProxyType({})) -> Outcome:
         """Offer all and wait for the last answer; what becomes of the tenants that `by_tenant` has an entry for is
         counted there, and all others together."""
         outcome = Outcome()
         under_way: set[asyncio.Task[None]] = set()
-        started_at, wall_before, cpu_before = self._loop.time(), time.perf_counter(), time.process_time()
+        started_at, wall_before, cpu_before = self.loop.time(), time.perf_counter(), time.process_time()
         for offer in offers:
             due_at = started_at + offer.at_s
-            if due_at > self._loop.time():
-                await asyncio.sleep(due_at - self._loop.time())
+            if due_at > self.loop.time():
+                await asyncio.sleep(due_at - self.loop.time())
             whose = by_tenant.get(offer.tenant, outcome)
-            task = self._loop.create_task(self._serve(offer, due_at, whose))
+            task = self.loop.create_task(self.serve(offer, due_at, whose))
             under_way.add(task)
             task.add_done_callback(under_way.discard)
         if under_way:
@@ -239,14 +247,15 @@ class Simulation:
         outcome.cpu_s = time.process_time() - cpu_before
         return outcome
 
-    async def _serve(self, offer: Offer, due_at: float, outcome: Outcome) -> None:
-        self._num_offered += 1
-        call = SimulatedCall(offer, _body(offer, self._num_offered), self._loop.clock)
-        await self._gateway.pipeline(call.scope(self._keys.get(offer.tenant)), call.receive, call.send)
+    async def serve(self, offer: Offer, due_at: float, outcome: Outcome) -> None:
+        """Serve one request to its end."""
+        self.num_offered += 1
+        call = SimulatedCall(offer, body_of(offer, self.num_offered), self.loop.clock)
+        await self.gateway.pipeline(call.scope(self._keys.get(offer.tenant)), call.receive, call.send)
         outcome.note(call, self._slo, due_at)
 
 
-def _body(offer: Offer, number: int) -> bytes:
+def body_of(offer: Offer, number: int) -> bytes:
     """The same bytes that the client of the real benches sends."""
     fill = max(1, offer.prompt_tokens * 4 - _BODY_OVERHEAD)
     return (

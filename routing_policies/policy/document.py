@@ -690,6 +690,20 @@ class StoredResponses(_Strict, frozen=True, kw_only=True):
     ttl_s: Seconds = 86_400
 
 
+class Quotes(_Strict, frozen=True, kw_only=True):
+    """Quotes of `POST /v1/quote`: what a request would get now, and a permit that is reserved for it."""
+
+    coverage: Annotated[float, Meta(ge=0.5, le=0.99)] = 0.95
+    """Share of the requests whose first token comes within the quoted bound, unless a quote states another."""
+    hold_ms: Annotated[int, Meta(ge=100, le=30_000)] = 5_000
+    """Time for which a quote holds its permit, and within which it can be sent back."""
+    max_held: Annotated[int, Meta(ge=0, le=1_000)] = 4
+    """Permits that one tenant's quotes hold at once in a gateway process; 0: quotes reserve nothing.
+
+    All tenants' quotes together hold at most a quarter of a deployment's permits.
+    """
+
+
 class GivenDeployment(_Strict, frozen=True, kw_only=True):
     """State that a test assumes for one deployment; by default it is ready and idle."""
 
@@ -800,6 +814,8 @@ class Policy(_Strict, frozen=True, kw_only=True):
     The scorer `session` and the policy `sticky` keep a session at the deployment that holds its prefix.
     """
     responses: StoredResponses = StoredResponses()
+    quotes: Quotes | None = None
+    """Quotes for requests; None: `POST /v1/quote` does not exist, and no request is measured for it."""
 
     @property
     def has_keys(self) -> bool:

@@ -78,7 +78,7 @@ def test_nothing_is_found_where_no_key_is_needed(tmp_path: Path) -> None:
     with scripted_gateway(tmp_path) as gateway:
         document = served_document(gateway.admin_url)
         report = check(document, gateway.url, tmp_path, "-n", "25", "--phases", "coverage,fuzzing", *ELSEWHERE)
-    assert "16 selected / 20 total" in report
+    assert "17 selected / 21 total" in report
 
 
 def test_nothing_is_found_in_requests_that_reach_a_deployment(tmp_path: Path) -> None:
@@ -94,6 +94,19 @@ def test_nothing_is_found_in_requests_that_reach_a_deployment(tmp_path: Path) ->
     answered = [line for line in metrics.splitlines() if 'outcome="completed"' in line]
     assert sum(float(line.rpartition(" ")[2]) for line in answered) >= 50
     assert 'outcome="failed"' not in metrics
+
+
+def test_nothing_is_found_in_quotes(tmp_path: Path) -> None:
+    with scripted_gateway(tmp_path, "quotes: {hold_ms: 100}\n") as gateway:
+        document = served_document(gateway.admin_url)
+        document["components"]["schemas"]["ChatFields"]["properties"]["model"] = {"enum": ["auto", "tiny", "only"]}
+        where = ("--include-operation-id", "createQuote")
+        # Which bodies are accepted is the matter of chat completions, whose schema this is.
+        mode = ("--mode", "positive", "--exclude-checks", "positive_data_acceptance")
+        check(document, gateway.url, tmp_path, "-n", "40", "--phases", "coverage,fuzzing", *mode, *where)
+        metrics = httpx.get(f"{gateway.admin_url}/metrics", timeout=30.0).text
+    given = [line for line in metrics.splitlines() if line.startswith("penstock_quotes_total{")]
+    assert sum(float(line.rpartition(" ")[2]) for line in given) >= 20
 
 
 def test_nothing_is_found_in_messages(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ const REJECTED = { 400: "a field or the JSON is wrong", 401: "no valid API key",
 const tables = {
   ttft: new Table("#ttft", {}, { key: (r) => r.bucket }),
   slo: new Table("#slo", { target: (target, r) => `${target} ≤ ${ms(r.limit_ms)}`, ratio: attained }, { key: (r) => r.lane + r.target }),
+  quotes: new Table("#quotes", { ratio: attained }, { key: (r) => r.bound }),
   shed: new Table("#shed", {}, { key: (r) => r.lane + r.reason }),
   rejected: new Table("#rejected", { status: (status) => h("a", { href: `/admin/requests?outcome=rejected&status=${status}` }, status), why: (_, r) => REJECTED[r.status] ?? "the request is wrong" }, { key: (r) => r.status }),
   queues: new Table("#queues", { waiting: (n, r) => [meter(n / r.max_queue), num(n)] }, { key: (r) => r.lane }),

@@ -43,6 +43,8 @@ def explanation_of(found: ExplainedRequest) -> str:
     sentences = [_chosen(last, found)]
     if failed := [decision.deployment for decision in earlier if decision.deployment]:
         sentences.insert(0, f"{', '.join(failed)} failed first.")
+    if found.quote is not None and found.quote.result == "missed":
+        sentences.append(f"Its first token missed the quoted bound of {found.quote.bound_ms:.0f} ms.")
     if found.handed_over is not None:
         sentences.append(_handed_over(found))
     if found.neighbour is not None and found.neighbour.drafted:

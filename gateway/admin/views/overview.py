@@ -37,6 +37,7 @@ def overview(totals: Totals, live: LiveState) -> dict[str, Any]:
             "outcomes": outcomes,
         },
         "slo": [row for lane in live.lanes for row in _slo(lane, totals)],
+        "quotes": _quotes(totals),
         "ttft": _by_bucket(totals, "ttft_seconds"),
         "tpot": _by_bucket(totals, "tpot_seconds"),
         "stages": _stages(totals),
@@ -156,6 +157,17 @@ def _slo(lane: LaneState, totals: Totals) -> Iterable[dict[str, Any]]:
             "ratio": met / (met + missed) if met + missed else None,
             "ratio_of_all": met / (met + missed + shed) if met + missed + shed else None,
         }
+
+
+def _quotes(totals: Totals) -> list[dict[str, Any]]:
+    """Return the bounds of quotes that requests sent back, by kind and result."""
+    counts = {labels: int(count) for labels, count in totals.by("quoted_bounds_total", 0, 1).items()}
+    rows = []
+    for kind in dict.fromkeys(kind for kind, _ in counts):
+        met, missed, unknown = (counts.get((kind, result), 0) for result in ("met", "missed", "unknown"))
+        ratio = met / (met + missed) if met + missed else None
+        rows.append({"bound": kind, "met": met, "missed": missed, "unknown": unknown, "ratio": ratio})
+    return [row for row in rows if row["met"] or row["missed"] or row["unknown"]]
 
 
 def _by_bucket(totals: Totals, name: str) -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ from gateway.api.openapi.operations import (
     messages_operation,
     parameter,
     probe_operation,
+    quote_operation,
     recalls_operation,
     responses_paths,
 )
@@ -61,6 +62,8 @@ from gateway.dialects.messages.schema import (
     MessageFields,
 )
 from gateway.errors import ErrorEnvelope
+from gateway.quotes.serving.quote_endpoint import QUOTE_PATH
+from gateway.quotes.serving.quoter import RefusedQuote, ShownQuote
 from routing_policies.policy.document import ModelName
 
 _MODEL_NAME: Final[Schema] = msgspec.json.schema(ModelName)
@@ -74,7 +77,7 @@ def openapi_document(*, needs_key: bool = True) -> Schema:
         *(Feedback, Noted, TokenizeBody, TokenList, DetokenizeBody, DetokenizedText, InstalledVersion),
         *MESSAGE_BLOCKS,
         *(MessageFields, CountTokensFields, MessageAnswer, CountedTokens, MessageErrorEnvelope),
-        *(ResponsesFields, ResponseObject, DeletedResponse, ResponseItems, RecallPage),
+        *(ResponsesFields, ResponseObject, DeletedResponse, ResponseItems, RecallPage, ShownQuote, RefusedQuote),
     )
     _, schemas = msgspec.json.schema_components(structs, ref_template=REF)
     state_prompts(schemas)
@@ -102,6 +105,7 @@ def openapi_document(*, needs_key: bool = True) -> Schema:
                 "get": get_operation("getModel", "One model.", ListedModel, (401, 404)),
                 "parameters": [parameter("model", "path", "Its name", schema=_MODEL_NAME, required=True)],
             },
+            QUOTE_PATH: {"post": quote_operation()},
             RECALLS_PATH: {"get": recalls_operation()},
             FEEDBACK_PATH: {"post": feedback_operation()},
             TOKENIZE_PATH: {

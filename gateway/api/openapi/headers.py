@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, get_args
 
 from gateway.api.openapi.components import Schema
 from gateway.errors import ShedReason
-from gateway.telemetry.records.record import CacheResult
+from gateway.telemetry.records.record import CacheResult, QuoteUseKind
 
 ANY_TEXT: Final[Schema] = {"type": "string"}
 TEXT: Final[Schema] = {"type": "string", "minLength": 1}
@@ -23,6 +23,7 @@ ANSWER_HEADERS: Final[dict[str, tuple[str, Schema]]] = {
 }
 SOME_HEADERS: Final[dict[str, tuple[str, Schema]]] = {
     "x-penstock-degraded": ("Steps by which the answer was made cheaper under load", TEXT),
+    "x-penstock-quote": ("What the quote that was sent back is worth", {"enum": list(get_args(QuoteUseKind))}),
     "x-penstock-trimmed": ("What trimming removed, such as `tokens=120;strategies=minify`", TEXT),
 }
 ERROR_CODE: Final[dict[str, tuple[str, Schema]]] = {
@@ -65,6 +66,10 @@ REQUEST_HEADERS: Final[dict[str, str]] = {
     "x-client-request-id": "A label for the log",
     "traceparent": "W3C trace context, passed on",
     "tracestate": "W3C trace context, passed on",
+}
+CHAT_HEADERS: Final[dict[str, str]] = {
+    **REQUEST_HEADERS,
+    "x-penstock-quote": "The `quote` of `POST /v1/quote` for the same body, under a policy with quotes",
 }
 MESSAGE_HEADERS: Final[dict[str, str]] = {
     **REQUEST_HEADERS,

@@ -10,6 +10,7 @@ from gateway.api.openapi.components import Schema, ref
 from gateway.api.openapi.headers import (
     ANSWER_HEADERS,
     ANY_TEXT,
+    CHAT_HEADERS,
     MESSAGE_HEADERS,
     MESSAGE_LIMITS,
     RATE_HEADERS,
@@ -39,7 +40,10 @@ from gateway.dialects.messages.schema import (
 )
 from gateway.dialects.responses.exchange import RESPONSES_PATH
 from gateway.errors import ErrorEnvelope
+from gateway.quotes.serving.quoter import RefusedQuote, ShownQuote
+from routing_policies.estimation.coverage import LEAST_COVERAGE, MOST_COVERAGE
 
+_QUOTE_ERRORS: Final = tuple(status for status in GENERATION_ERRORS if status not in (502, 504))
 _RESPONSE_ID: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,128}$"}
 
 
@@ -51,7 +55,9 @@ def chat_operation() -> Schema:
         ChatCompletion,
     )
     answer["content"]["text/event-stream"] = {"schema": _event(ChatCompletionChunk)}
-    return _generated("createChatCompletion", "Answer a conversation.", ChatFields, answer)
+    operation = _generated("createChatCompletion", "Answer a conversation.", ChatFields, answer)
+    operation["parameters"] = [parameter(name, "header", text) for name, text in CHAT_HEADERS.items()]
+    return operation
 
 
 def completions_operation() -> Schema:
@@ -180,6 +186,21 @@ def recalls_operation() -> Schema:
     ]
     summary = "Notices about similar answers that proved wrong, oldest first."
     return {**get_operation("listRecalls", summary, RecallPage, (401, 404)), "parameters": page}
+
+
+def quote_operation() -> Schema:
+    """Describe quotes."""
+    answer = described_response("What the request would get now.", ShownQuote)
+    answer["content"][JSON_TYPE]["schema"] = {"anyOf": [ref(ShownQuote), ref(RefusedQuote)]}
+    limits: Schema = {"type": "number", "minimum": LEAST_COVERAGE, "maximum": MOST_COVERAGE}
+    coverage = parameter("coverage", "query", "Share of first tokens within the bound", schema=limits)
+    return {
+        "operationId": "createQuote",
+        "summary": "What a chat request would get now, and a token that reserves it for a few seconds.",
+        "parameters": [coverage, *(parameter(name, "header", text) for name, text in REQUEST_HEADERS.items())],
+        "requestBody": {"required": True, "content": {JSON_TYPE: {"schema": ref(ChatFields)}}},
+        "responses": {"200": answer, **described_errors(_QUOTE_ERRORS)},
+    }
 
 
 def conversion_operation(operation_id: str, summary: str, body: type, answer: type) -> Schema:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from gateway.telemetry.logs.log import clean
-from gateway.telemetry.records.record import HandedOver, Neighbourhood, RequestRecord
+from gateway.telemetry.records.record import HandedOver, Neighbourhood, QuoteUse, RequestRecord
 from gateway.timeline import STAGE_LABELS, Clock
 from gateway.util.fair_bounded_dict import OwnerShares
 from routing_policies.decision import Decision, Exploration
@@ -120,6 +120,8 @@ class ExplainedRequest(ShownRequest, frozen=True, kw_only=True):
     stages: list[ShownStage]
     decisions: list[ShownDecision]
     handed_over: ShownHandOver | None = None
+    quote: QuoteUse | None = None
+    """Quote that the request sent back, with its bounds and whether they were met."""
     why: str = ""
     """Sentences that say who answered, and why; added for the reader."""
 
@@ -230,6 +232,7 @@ def _explanation(record: RequestRecord) -> dict[str, Any]:
         "tpot_ms": _tpot_ms(record),
         "stages": [ShownStage(stage, stages[stage]) for stage in STAGE_LABELS if stage in stages],
         "decisions": [_shown(decision) for decision in record.decisions],
+        "quote": record.quote,
         "handed_over": None if record.handed_over is None else _hand_over(record.handed_over),
     }
 

@@ -78,12 +78,38 @@ class Neighbourhood(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
+QuoteUseKind = Literal["redeemed", "unreserved", "expired", "used", "other-body", "invalid"]
+"""What the quote of a request is worth.
+
+`redeemed`: it has the reserved permit. `unreserved`: its bounds count, and the permit is in another process or belongs
+to an earlier policy revision. The others do not count: it is `expired`, `used` before, for an `other-body`, or
+`invalid`, as is that of another tenant.
+"""
+QuoteResult = Literal["met", "missed", "unknown"]
+"""End of a quoted bound. `unknown`: the client left before it could be missed, or nothing was measured."""
+
+
 class HandedOver(msgspec.Struct, frozen=True):
     """An answer that a cascade began and abandoned for a larger model's; its tokens were computed and are billed."""
 
     deployment: str
     usage: Usage
     """Usage from the upstream, else counted from the part that was read."""
+
+
+class QuoteUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A quote that a request sent back, and what became of its bounds."""
+
+    use: QuoteUseKind
+    """As the response header `x-penstock-quote` states it."""
+    bound_ms: float | None = None
+    """Quoted bound of the time to first token; None where the quote does not count."""
+    coverage: float | None = None
+    result: QuoteResult | None = None
+    """End of that bound, once the request is over."""
+    price: float | None = None
+    """Quoted bound of the price, in the policy's currency; None where the quote stated none."""
+    price_result: QuoteResult | None = None
 
 
 OMITTABLE: Final = frozenset({"client_request_id", "detail", "model", "tenant"})
@@ -132,6 +158,7 @@ class RequestLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     ttft_ms: float | None = None
     total_ms: float = -1.0
     stages_ms: dict[str, float] | None = None
+    quote: QuoteUse | None = None
 
 
 class RequestRecord:
@@ -163,6 +190,7 @@ class RequestRecord:
         "outcome",
         "place",
         "policy",
+        "quote",
         "request_id",
         "route",
         "sample",
@@ -223,6 +251,8 @@ class RequestRecord:
         self.gone_at: float | None = None
         """Monotonic time at which the client left."""
         self.usage: Usage | None = None
+        self.quote: QuoteUse | None = None
+        """Quote that the request sent back; None without one."""
         self.handed_over: HandedOver | None = None
         """Answer that a cascade abandoned, with its usage."""
         self.was_sent = False
@@ -279,6 +309,7 @@ class RequestRecord:
             None if first_token_at is None else _ms(first_token_at - timeline.started_at),
             _ms(timeline.total_s()),
             timeline.stages_ms(),
+            self.quote,
         )
 
 

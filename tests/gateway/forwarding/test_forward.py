@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gateway.admission.gate import AdmissionDecision
 from gateway.forwarding.forward import Forwarder
 from tests.gateway.routing.groups import GROUP, Groups
 from tests.gateway.scripted import Wire, chunk, hang
@@ -194,11 +195,11 @@ def test_a_cascade_goes_on_with_another_model_and_never_with_a_member_of_the_fir
     forwarder = Forwarder(
         clock=lambda: 0.0, metrics=unused, budget=unused, room=unused, workers=unused, draw_seed=unused
     )
-    request = SimpleNamespace(lane=SimpleNamespace(id="interactive"))
+    request: Any = SimpleNamespace(lane=SimpleNamespace(id="interactive"))
     work: Any = SimpleNamespace(
         planned=snapshot.router.match("auto", None, {}),
         ctx=SimpleNamespace(snapshot=snapshot, routing_request=None),
-        admitted=SimpleNamespace(admission_request=request, stand_in=None, avoid=frozenset(), seen=()),
+        admitted=AdmissionDecision(unused, request),
     )
     found = forwarder._successor(work, f"{GROUP}@a:8000")
     assert found is snapshot.deployments["cloud"]

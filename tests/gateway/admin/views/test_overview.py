@@ -65,6 +65,20 @@ def test_refusals_count_against_the_target_of_all_requests() -> None:
     assert [row["reason"] for row in found["shed"]] == ["deadline", "queue_full"]
 
 
+def test_bounds_of_quotes_are_shown_by_kind_with_the_share_that_was_met() -> None:
+    counts = {
+        ("first_token", "met"): 19.0,
+        ("first_token", "missed"): 1.0,
+        ("price", "unknown"): 2.0,
+        ("x", "met"): 0.0,
+    }
+    found = overview(totals(counters={"quoted_bounds_total": counts}), LiveState())
+    assert found["quotes"] == [
+        {"bound": "first_token", "met": 19, "missed": 1, "unknown": 0, "ratio": 0.95},
+        {"bound": "price", "met": 0, "missed": 0, "unknown": 2, "ratio": None},
+    ]
+
+
 def test_shares_of_stages_are_of_all_time_in_the_order_of_the_way() -> None:
     seen = totals(
         histograms={"stage_seconds": {("relay",): observed(1.0, 3), ("read",): observed(0.5, 2), ("queue",): ((), 0.0)}}

@@ -1,0 +1,68 @@
+"""ReservedPermit: a deployment's permit, or a place in its queue, that a quote holds for the request to come."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.deployments.live import LiveDeployment
+from gateway.errors import Shed
+from gateway.limits.permit import AdmissionRequest, Permit
+from gateway.timeline import Clock
+from routing_policies.decision import Decision
+
+
+class ReservedPermit:
+    """One reserved permit; it ends with `take` or `release`, whichever comes first."""
+
+    __slots__ = ("_permit", "_waiting", "decision", "live")
+
+    def __init__(self, live: LiveDeployment, decision: Decision, admission_request: AdmissionRequest) -> None:
+        """Take a free permit, or else enter the queue. Call it on a running event loop.
+
+        Args:
+            live: Deployment that the quote names.
+            decision: Routing decision that chose it.
+            admission_request: Work to reserve for; a target or deadline of the quote itself must not be in it.
+        """
+        self.live = live
+        self.decision = decision
+        self._permit = live.limiter.try_acquire(admission_request)
+        self._waiting: asyncio.Task[Permit] | None = None
+        if self._permit is None:
+            self._waiting = asyncio.get_running_loop().create_task(live.limiter.acquire(admission_request))
+            self._waiting.add_done_callback(_note_refusal)
+
+    @property
+    def is_fit(self) -> bool:
+        """Return whether the deployment can still serve the request."""
+        return self.live.is_ready and self.live.health.is_fit
+
+    async def take(self, clock: Clock) -> Permit | None:
+        """Return the permit, after the rest of its wait; None if it was taken before, or the queue refused it."""
+        permit, self._permit = self._permit, None
+        task, self._waiting = self._waiting, None
+        if task is not None:
+            try:
+                permit = await task
+            except Shed:
+                return None
+        if permit is not None:
+            permit.granted_at = clock()  # its work begins now
+        return permit
+
+    def release(self) -> None:
+        """Return the permit, or leave the queue. Idempotent."""
+        permit, self._permit = self._permit, None
+        task, self._waiting = self._waiting, None
+        if task is not None and task.done() and not task.cancelled() and task.exception() is None:
+            permit = task.result()
+        elif task is not None:
+            task.cancel()
+        if permit is not None:
+            permit.cancel()
+
+
+def _note_refusal(task: asyncio.Task[Permit]) -> None:
+    """Read the refusal of a wait that nobody takes up, which is no fault."""
+    if not task.cancelled() and not isinstance(task.exception(), Shed | None):
+        raise AssertionError("only a refusal ends a wait") from task.exception()

@@ -1,0 +1,1 @@
+"""The endpoint that gives quotes, and the stage that requests with a quote pass."""
