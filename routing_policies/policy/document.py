@@ -144,6 +144,8 @@ Modality = Literal["text", "image", "audio", "video", "file"]
 
 KEYLESS_TENANT = "dev"
 """Tenant of requests without a key, where none is required."""
+UP_RESUME_KEY = "UP_RESUME_KEY"
+"""Environment variable in which `penstock up` gives its engines and its gateway a key for `resume_key_env`."""
 
 MemberScheme = Literal["http", "https"]
 MEMBER_SOURCES: tuple[str, ...] = ("dns", "srv", "kubernetes", "list", "ray")

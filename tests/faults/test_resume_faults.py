@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
+from routing_policies.policy.document import UP_RESUME_KEY
 from tests.e2e.lone_engine import LoneEngine, lone_engine
 from tests.faults.resume_proof import SIGNALS, breaking_connections, signalled
-from tests.faults.resume_stack import KEY_VARIABLE, REQUESTS, resuming, two_engines
+from tests.faults.resume_stack import KEY_VARIABLE, REQUESTS, read_stream, resuming, stream_of, two_engines
+from tests.faults.up import up_process
 
 pytestmark = pytest.mark.e2e
 
 _NUM_POINTS = 6
 """Random points of each kind of stream at which its connection breaks."""
+
+_UP_POLICY = f"""\
+schema_version: 1
+deployments:
+  - {{id: small, url: "unix:${{runtime_dir}}/small.sock", model: penstock-small, resume_key_env: {UP_RESUME_KEY}}}
+  - {{id: large, url: "unix:${{runtime_dir}}/large.sock", model: penstock-small, resume_key_env: {UP_RESUME_KEY}}}
+routes:
+  - id: main
+    match: {{models: [auto]}}
+    select: {{policy: first_available, candidates: [small, large]}}
+    resume: exact
+"""
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +80,27 @@ async def test_engines_with_different_keys_do_not_continue_streams(
         lost = await breaking_connections(stack, "greedy", random.Random(3), 2)
         assert len(lost) == 2
         assert await stack.num_resumed() == 0
+
+
+async def test_a_route_with_resume_needs_no_key_of_its_own_under_up(tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "policy.yaml").write_text(_UP_POLICY)
+    models = ("--small", "penstock-small", "--large", "penstock-small")
+    async with up_process(folder, "--policy", "policy.yaml", *models) as up:
+        await up.until(lambda: "curl http" in up.text)
+        body = {**stream_of("greedy", 400), "max_tokens": 400}
+        async with httpx.AsyncClient(timeout=60) as client:
+            url = f"http://127.0.0.1:{up.port}/v1/chat/completions"
+            undisturbed = await client.post(url, json=body)
+            async with client.stream("POST", url, json=body) as reply:
+                pieces = reply.aiter_bytes()
+                got = await anext(pieces)
+                os.kill(up.child_pid("small.sock"), signal.SIGKILL)
+                got += b"".join([piece async for piece in pieces])
+        found, expected = read_stream(got), read_stream(undisturbed.content)
+        assert expected.is_whole
+        assert found == expected
+        await up.until(lambda: len(up.lines("request")) == 2)
+        assert up.lines("request")[1]["detail"].startswith("resumed at large after")
+        assert UP_RESUME_KEY not in up.text
