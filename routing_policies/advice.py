@@ -40,11 +40,12 @@ def advice_on(policy: Policy, document: Document, predictors: Predictors) -> tup
 def _of_resumed_streams(route: Route, candidates: Sequence[Deployment]) -> Iterator[str]:
     """Yield a warning where streams of a route with `resume` have no deployment that could continue them."""
     talking = [one for one in candidates if CHAT in operations_of(one)]
-    if unfit := [one.id for one in talking if one.resume_key_env is None or one.dialect != "openai"]:
+    if unfit := [one.id for one in talking if not _can_resume(route, one)]:
         yield (
             f"warning: route {route.id}: resume: {route.resume} has no effect at {', '.join(unfit)} without "
             "`resume_key_env`. Start its engine with `--resume-key-env NAME`, and write `resume_key_env: NAME` at the "
-            f"deployment; engines that `penstock up` starts have their key in {UP_RESUME_KEY}"
+            f"deployment; engines that `penstock up` starts have their key in {UP_RESUME_KEY}. For greedy text of "
+            "another server, write `resume: best_effort` and the deployment's `continuation`"
         )
     for model in dict.fromkeys(one.model for one in talking):
         serving = [one for one in talking if one.model == model]
@@ -65,6 +66,12 @@ def _of_route(policy: Policy, route: Route, predictors: Predictors) -> Iterator[
         yield _unknown_pair(route, weak, strongest_of(candidates), is_cascade=is_cascade)
     if route.select.policy == "cascade":
         yield from _untaught(route, pair_predictors)
+
+
+def _can_resume(route: Route, deployment: Deployment) -> bool:
+    is_keyed = deployment.resume_key_env is not None
+    is_text = route.resume == "best_effort" and deployment.continuation is not None
+    return deployment.dialect == "openai" and (is_keyed or is_text)
 
 
 def _reversed(route: Route, candidates: Sequence[Deployment]) -> Iterator[str]:

@@ -138,6 +138,7 @@ DialectName = Literal["openai", "responses", "anthropic"]
 ImageRule = Literal["any", "inline_only"]
 UnknownFields = Literal["pass", "reject"]
 ResumeRule = Literal["off", "exact", "best_effort"]
+Continuation = Literal["continue_final_message", "trailing_message"]
 NoRouteCode = Literal["model_not_found", "model_not_allowed", "unsupported_operation"]
 OperationName = Literal["chat", "completions", "embeddings"]
 Modality = Literal["text", "image", "audio", "video", "file"]
@@ -317,6 +318,12 @@ class Deployment(_Strict, frozen=True, kw_only=True):
     """
     resume_key_env: EnvironmentName | None = None
     """Environment variable with the key that its engine has by `--resume-key-env`, for routes with `resume`."""
+    continuation: Continuation | None = None
+    """Way in which its server continues a last message of the assistant, for routes with `resume: best_effort`.
+
+    `continue_final_message` is a field of vLLM and SGLang; `trailing_message` needs no field, as with llama.cpp's
+    `llama-server`. None means that it does not.
+    """
 
 
 class Slo(_Strict, frozen=True, kw_only=True):
@@ -665,7 +672,7 @@ class Route(_Strict, frozen=True, kw_only=True):
 
     `exact` continues it at another deployment of the same engine, model and prompt, with the tokens that the first one
     would have sent. `best_effort` also takes engines that cannot state that their numbers are the same, such as those
-    on GPUs. Both need deployments with `resume_key_env`.
+    on GPUs, and greedy plain text of other servers with `continuation`. Engines of Penstock need `resume_key_env`.
     """
 
 

@@ -105,8 +105,9 @@ routes:
 KEY = ", resume_key_env: STREAM_KEY"
 
 
-def resume_advice(first: str, second: str) -> list[tuple[str, str]]:
-    loaded, document = load_document(RESUMED.format(first=first, second=second), source="p")
+def resume_advice(first: str, second: str, rule: str = "exact") -> list[tuple[str, str]]:
+    text = RESUMED.format(first=first, second=second).replace("resume: exact", f"resume: {rule}")
+    loaded, document = load_document(text, source="p")
     return [(found.path, found.message) for found in advice_on(loaded, document, Predictors())]
 
 
@@ -127,6 +128,14 @@ def test_a_model_with_one_deployment_cannot_resume_its_streams() -> None:
 
 def test_two_deployments_of_a_model_with_keys_need_no_advice() -> None:
     assert resume_advice(KEY, f'url: "http://b", model: m{KEY}') == []
+
+
+def test_servers_that_continue_messages_need_no_key_where_best_effort_is_enough() -> None:
+    other = ", continuation: trailing_message"
+    assert resume_advice(other, f'url: "http://b", model: m{other}', "best_effort") == []
+    ((_, message),) = resume_advice(other, f'url: "http://b", model: m{other}')
+    assert "resume: exact has no effect at a, b without" in message
+    assert "write `resume: best_effort`" in message
 
 
 def test_a_group_of_members_needs_no_second_deployment() -> None:
