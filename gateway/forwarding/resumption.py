@@ -165,11 +165,11 @@ class Resumption:
         now = self._clock()
         if attempt.flight is not None:  # its prompt and its tokens are not those that the forecast knows
             attempt.flight.ended(now, None)
-        self.attempt, self._channel = attempt, attempt.channel
+        num_tokens, self.attempt, self._channel = self._channel.num_tokens, attempt, attempt.channel
         live.moves.add(self._move)
         ctx = work.ctx
         ctx.flight = None
-        ctx.record.detail = f"resumed at {live.id} after {now - broke_at:.3f} s"
+        ctx.record.detail = f"resumed at {live.id} behind {num_tokens} tokens after {now - broke_at:.3f} s"
         self._metrics.resumed_streams.labels(broken.group, ResumeEnd.RESUMED).inc()
         self._metrics.resume_pause.labels(live.group).observe(now - broke_at)
         return attempt.response

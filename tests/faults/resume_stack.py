@@ -84,6 +84,16 @@ def stream_of(kind: str, max_tokens: int = 40) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """Pause of one stream."""
+
+    seconds: float
+    """Time from the gateway's notice of the failure to the next event elsewhere."""
+    num_tokens: int
+    """Tokens that the client had."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReadStream:
     """Everything that a client reads of a stream, without its split into chunks."""
 
@@ -177,10 +187,11 @@ class ResumeStack(Stack):
         assert reply.status == 200, reply.body
         return read_stream(reply.body)
 
-    def pauses_s(self) -> list[float]:
-        """Return the seconds of each pause, from the record of each request whose last one was resumed."""
+    def pauses(self) -> list[Pause]:
+        """Return each pause, from the record of each request that was resumed; only its last one counts."""
         details = [line.get("detail") or "" for line in self.lines()]
-        return [float(detail.split()[-2]) for detail in details if detail.startswith("resumed at")]
+        words = [detail.split() for detail in details if detail.startswith("resumed at")]
+        return [Pause(float(one[-2]), int(one[4])) for one in words]
 
     async def num_resumed(self, end: str = "resumed") -> float:
         """Return the number of continuations with this end."""

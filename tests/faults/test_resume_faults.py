@@ -102,5 +102,5 @@ async def test_a_route_with_resume_needs_no_key_of_its_own_under_up(tmp_path: Pa
         assert expected.is_whole
         assert found == expected
         await up.until(lambda: len(up.lines("request")) == 2)
-        assert up.lines("request")[1]["detail"].startswith("resumed at large after")
+        assert up.lines("request")[1]["detail"].startswith("resumed at large behind ")
         assert UP_RESUME_KEY not in up.text

@@ -61,6 +61,11 @@ class TextChannel:
         """Tokens of the former, one for each event."""
 
     @property
+    def num_tokens(self) -> int:
+        """Number of events with text that were passed on."""
+        return len(self._ends)
+
+    @property
     def has_begun(self) -> bool:
         """True if events were passed on."""
         return self.id is not None

@@ -48,6 +48,11 @@ class TokenChannel:
         self._held = b""
 
     @property
+    def num_tokens(self) -> int:
+        """Number of tokens that were passed on."""
+        return len(self.token_ids)
+
+    @property
     def has_begun(self) -> bool:
         """True if events were passed on whose tokens are known."""
         return bool(self.token_ids)
