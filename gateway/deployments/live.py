@@ -138,9 +138,9 @@ class LiveDeployment:
         self.is_ready = False
         """True by the last probe or failed connect; False while draining."""
         self.is_draining = False
-        """True if operators admit no new requests there; those in flight end normally."""
+        """True if operators admit no new requests there; those in flight end normally, or go on elsewhere."""
         self.has_left = False
-        """True while its source does not list it; it gets no new requests, and those in flight end normally."""
+        """True while its source does not list it; it gets no new requests; those in flight end or go on elsewhere."""
         self.moves: set[Callable[[], None]] = set()
         """Moves of the streams that could go on at another deployment; each is called when no more requests come."""
         self.slow_start: SlowStart | None = None

@@ -1,4 +1,4 @@
-"""The bound of a pause: the time of a fresh request on the other engine, and the prefill of what was said.
+"""The bound of a pause: the time of a fresh request on the other engine, and the prefill of the client's tokens.
 
 Both are measured in the same run and on the same engine as the pauses. The first is the time to the first token of as
 many requests of the same kinds at once, whose prompts no cache has. The second is the time that an idle engine takes
@@ -25,7 +25,7 @@ from gateway.forwarding.resume.token_channel import TokenChannel
 from tests.faults.resume_stack import KEY_VARIABLE, Pause, stream_of
 
 _PERCENT: Final = 99
-_NUM_SAID: Final = 128
+_NUM_GIVEN: Final = 128
 _NUM_MEASURED: Final = 3
 
 
@@ -90,14 +90,14 @@ async def prefill_s_per_token(url: str, rng: random.Random) -> float:
     fresh_s, continued_s = [], []
     async with httpx.AsyncClient(base_url=url, timeout=60) as client:
         for _ in range(_NUM_MEASURED):
-            body = {**_fresh("greedy", rng), "max_tokens": _NUM_SAID + 2}
+            body = {**_fresh("greedy", rng), "max_tokens": _NUM_GIVEN + 2}
             channel = await _read_tokens(client, body, ResumeOrder("best_effort", 1), key)
-            del channel.token_ids[_NUM_SAID:]
+            del channel.token_ids[_NUM_GIVEN:]
             rng.shuffle(channel.token_ids)  # the engine has the keys and values of the tokens in their order
             fresh_s.append(await _ttft_s(client, body))
             order = ResumeOrder("best_effort", 1, channel)
             continued_s.append(await _ttft_s(client, body, order, key))
-    return (median(continued_s) - median(fresh_s)) / _NUM_SAID
+    return (median(continued_s) - median(fresh_s)) / _NUM_GIVEN
 
 
 def percentile(values: Sequence[float], percent: int) -> float:

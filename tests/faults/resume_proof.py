@@ -1,8 +1,9 @@
 """The proof that streams survive their engines: `python -m tests.faults.resume_proof --streams 10000`.
 
-Each round starts an engine, breaks connections to it at random points of streams, and kills, stops or drains it while
-streams of every kind run. Every stream must read as its undisturbed twin. 99 % of the pauses must be within the time of
-a fresh request on the other engine and the prefill of what was said. The last line is one JSON object.
+Each round starts an engine and breaks connections to it at random points of streams. Then it kills, stops or drains the
+engine, or drains its deployment, while streams of every kind run. Every stream must read as its undisturbed twin. 99 %
+of the pauses must be within the time of a fresh request on the other engine and the prefill of the client's tokens. The last
+line is one JSON object.
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ from tests.faults.resume_bound import PauseBound, fresh_ttfts_s, percentile, pre
 from tests.faults.resume_stack import KEY_VARIABLE, REQUESTS, ResumeStack, resuming, stream_of
 from tests.support.fault_proxy import FaultProxy, Toxics
 
+TAKEN_OUT: Final = "taken out"
+"""Fate of an engine whose deployment an operator drains."""
 SIGNALS: Final = {"killed": signal.SIGKILL, "hung": signal.SIGSTOP, "drained": signal.SIGTERM}
 """Signal for each fate of an engine."""
+FATES: Final = (*SIGNALS, TAKEN_OUT)
+"""What ends the streams of an engine."""
 NUM_SIGNALLED: Final = 2 * len(REQUESTS)
 """Streams that run when an engine gets its signal."""
 _LONG_TOKENS: Final = 150
 _INTER_TOKEN_MS: Final = 2000
-_COMPLETION: Final = b"endpoint-load-metrics: "
+COMPLETION: Final = b"endpoint-load-metrics: "
 """Part of the head of each completion, and of no other answer of an engine."""
 _HEAD_BYTES: Final = 600
 """Bytes of an answer's head and its first event."""
@@ -47,7 +52,7 @@ async def breaking_connections(stack: ResumeStack, kind: str, rng: random.Random
     for _ in range(num):
         point = rng.randint(_HEAD_BYTES, max(num_bytes, _HEAD_BYTES + 1))
         ends: Literal["reset", "close"] = "reset" if rng.random() < 0.5 else "close"
-        stack.first.toxics = Toxics(limit_bytes=point, limit_behind=_COMPLETION, limit_ends=ends)
+        stack.first.toxics = Toxics(limit_bytes=point, limit_behind=COMPLETION, limit_ends=ends)
         found = await stack.read(body)
         if found is not None and found != undisturbed:
             lost.append(f"{kind} cut at {point}: {found} in place of {undisturbed}")
@@ -55,15 +60,18 @@ async def breaking_connections(stack: ResumeStack, kind: str, rng: random.Random
     return lost
 
 
-async def signalled(stack: ResumeStack, engine: LoneEngine, fate: str, rng: random.Random) -> list[str]:
-    """Send the first engine a signal while streams of every kind run; return what is not equal."""
+async def struck(stack: ResumeStack, engine: LoneEngine, fate: str, rng: random.Random) -> list[str]:
+    """Let the first engine meet its fate while streams of every kind run; return what is not equal."""
     bodies = [stream_of(kind, _LONG_TOKENS) for kind in REQUESTS] * (NUM_SIGNALLED // len(REQUESTS))
     started_at = time.monotonic()
     undisturbed = await asyncio.gather(*map(stack.read, bodies))
     took_s = time.monotonic() - started_at
     reading = [asyncio.create_task(stack.read(body)) for body in bodies]
     await asyncio.sleep(rng.uniform(0.15, 0.4) * took_s)
-    os.kill(engine.pid, SIGNALS[fate])
+    if fate in SIGNALS:
+        os.kill(engine.pid, SIGNALS[fate])
+    else:
+        await stack.take_out("first")
     try:
         found = await asyncio.gather(*reading)
     finally:
@@ -82,7 +90,7 @@ async def _repeats(folder: Path, stable: LoneEngine, num_streams: int, per_repea
     bound = PauseBound()
     await _warm_up(stable, rng)
     while num_done < num_streams:
-        here, fate = folder / str(round_number), list(SIGNALS)[round_number % len(SIGNALS)]
+        here, fate = folder / str(round_number), FATES[round_number % len(FATES)]
         here.mkdir()
         with lone_engine(here, "--resume-key-env", KEY_VARIABLE) as victim:
             async with resuming(here, victim, stable, inter_token_ms=_INTER_TOKEN_MS) as stack:
@@ -94,7 +102,7 @@ async def _repeats(folder: Path, stable: LoneEngine, num_streams: int, per_repea
                     fresh_s += await fresh_ttfts_s(stack.second.url, [kind], rng)
                 cut = stack.pauses()
                 bound.add("cut", cut, fresh_s, is_at_once=False)
-                lost += await signalled(stack, victim, fate, rng)
+                lost += await struck(stack, victim, fate, rng)
                 fresh_s = await fresh_ttfts_s(stack.second.url, [*REQUESTS] * (NUM_SIGNALLED // len(REQUESTS)), rng)
                 bound.add(fate, stack.pauses()[len(cut) :], fresh_s, is_at_once=True)
                 num_resumed += await stack.num_resumed()

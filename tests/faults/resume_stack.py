@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -186,6 +187,15 @@ class ResumeStack(Stack):
             return None
         assert reply.status == 200, reply.body
         return read_stream(reply.body)
+
+    async def take_out(self, deployment: str) -> None:
+        """Drain a deployment as an operator does; returns once it holds none of this gateway's streams."""
+        reply = await self.call({"drain": True}, path=f"/admin/api/deployments/{deployment}/drain", admin=True)
+        assert reply.status == 200, reply.body
+        live = self.gateway._current().deployments[deployment]
+        async with asyncio.timeout(30):
+            while live.in_flight:
+                await asyncio.sleep(0.005)
 
     def pauses(self) -> list[Pause]:
         """Return each pause, from the record of each request that was resumed; only its last one counts."""

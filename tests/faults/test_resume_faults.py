@@ -13,9 +13,10 @@ import pytest
 
 from routing_policies.policy.document import UP_RESUME_KEY
 from tests.e2e.lone_engine import LoneEngine, lone_engine
-from tests.faults.resume_proof import SIGNALS, breaking_connections, signalled
+from tests.faults.resume_proof import COMPLETION, SIGNALS, TAKEN_OUT, breaking_connections, struck
 from tests.faults.resume_stack import KEY_VARIABLE, REQUESTS, read_stream, resuming, stream_of, two_engines
 from tests.faults.up import up_process
+from tests.support.fault_proxy import Toxics
 
 pytestmark = pytest.mark.e2e
 
@@ -58,7 +59,7 @@ async def test_streams_of_an_engine_that_hangs_go_on_at_another(
     engines: tuple[LoneEngine, LoneEngine], tmp_path: Path
 ) -> None:
     async with resuming(tmp_path, *engines, inter_token_ms=700) as stack:
-        assert await signalled(stack, engines[0], "hung", random.Random(1)) == []
+        assert await struck(stack, engines[0], "hung", random.Random(1)) == []
         assert await stack.num_resumed() >= 4
 
 
@@ -68,8 +69,17 @@ async def test_streams_of_an_engine_that_is_killed_or_drains_go_on_at_another(
 ) -> None:
     with lone_engine(tmp_path, "--resume-key-env", KEY_VARIABLE, "--drain-timeout-s", "60") as victim:
         async with resuming(tmp_path, victim, engines[1]) as stack:
-            assert await signalled(stack, victim, fate, random.Random(fate)) == []
+            assert await struck(stack, victim, fate, random.Random(fate)) == []
             assert await stack.num_resumed() >= 4
+
+
+async def test_a_deployment_that_an_operator_drains_is_empty_before_its_streams_end(
+    engines: tuple[LoneEngine, LoneEngine], tmp_path: Path
+) -> None:
+    async with resuming(tmp_path, *engines) as stack:
+        assert await struck(stack, engines[0], TAKEN_OUT, random.Random(5)) == []
+        assert await stack.num_resumed() >= 4
+        assert {line["deployment"] for line in stack.lines() if "resumed" in (line.get("detail") or "")} == {"second"}
 
 
 async def test_engines_with_different_keys_do_not_continue_streams(
@@ -77,8 +87,11 @@ async def test_engines_with_different_keys_do_not_continue_streams(
 ) -> None:
     monkeypatch.setenv(KEY_VARIABLE, "f" * 64)
     async with resuming(tmp_path, *engines) as stack:
-        lost = await breaking_connections(stack, "greedy", random.Random(3), 2)
-        assert len(lost) == 2
+        stack.first.toxics = Toxics(limit_bytes=900, limit_behind=COMPLETION, limit_ends="reset")
+        found = await stack.read(stream_of("greedy"))
+        assert found is not None
+        assert found.num_roles == 1
+        assert not found.is_whole
         assert await stack.num_resumed() == 0
 
 
