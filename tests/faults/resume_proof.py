@@ -2,8 +2,8 @@
 
 Each round starts an engine and breaks connections to it at random points of streams. Then it kills, stops or drains the
 engine, or drains its deployment, while streams of every kind run. Every stream must read as its undisturbed twin. 99 %
-of the pauses must be within the time of a fresh request on the other engine and the prefill of the client's tokens. The last
-line is one JSON object.
+of the pauses must be within the time of a fresh request on the other engine and the prefill of the client's tokens. The
+last line is one JSON object.
 """
 
 from __future__ import annotations
