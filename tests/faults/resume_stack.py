@@ -178,8 +178,8 @@ class ResumeStack(Stack):
     async def read(self, body: dict[str, Any]) -> ReadStream | None:
         """Send a streamed request and read its answer.
 
-        None where the deployment failed or began to drain before the stream began, and the budget of retries was used up:
-        with half of all requests broken it soon is.
+        None where the deployment failed or began to drain before the stream began, and the budget of retries was used
+        up: with half of all requests broken it soon is.
         """
         reply = await self.call(body)
         if reply.status in (502, 503):
