@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from routing_policies.check import route_candidates
-from routing_policies.policy.document import Deployment, Policy, Route
+from routing_policies.operations import CHAT, operations_of
+from routing_policies.policy.document import UP_RESUME_KEY, Deployment, Policy, Route
 from routing_policies.policy.nodes import Document
-from routing_policies.policy.problems import PathProblem, Problem
+from routing_policies.policy.problems import Path, PathProblem, Problem
 from routing_policies.quality.cascade import default_mean_probability
 from routing_policies.quality.pairs import (
     PairPredictor,
@@ -21,12 +22,38 @@ from routing_policies.quality.predictor import Predictors
 
 def advice_on(policy: Policy, document: Document, predictors: Predictors) -> tuple[Problem, ...]:
     """Return what a policy's author should know, each at its line; none of it makes the policy wrong."""
-    return tuple(
-        document.locate(PathProblem(path=("routes", index, "select", "policy"), message=message))
+    found: list[tuple[Path, str]] = [
+        (("routes", index, "select", "policy"), message)
         for index, route in enumerate(policy.routes)
         if route.select.min_quality is not None
         for message in _of_route(policy, route, predictors)
-    )
+    ]
+    found += [
+        (("routes", index, "resume"), message)
+        for index, route in enumerate(policy.routes)
+        if route.resume != "off"
+        for message in _of_resumed_streams(route, route_candidates(policy, route))
+    ]
+    return tuple(document.locate(PathProblem(path=path, message=message)) for path, message in found)
+
+
+def _of_resumed_streams(route: Route, candidates: Sequence[Deployment]) -> Iterator[str]:
+    """Yield a warning where streams of a route with `resume` have no deployment that could continue them."""
+    talking = [one for one in candidates if CHAT in operations_of(one)]
+    if unfit := [one.id for one in talking if not _can_resume(route, one)]:
+        yield (
+            f"warning: route {route.id}: resume: {route.resume} has no effect at {', '.join(unfit)} without "
+            "`resume_key_env`. Start its engine with `--resume-key-env NAME`, and write `resume_key_env: NAME` at the "
+            f"deployment; engines that `penstock up` starts have their key in {UP_RESUME_KEY}. For greedy text of "
+            "another server, write `resume: best_effort` and the deployment's `continuation`"
+        )
+    for model in dict.fromkeys(one.model for one in talking):
+        serving = [one for one in talking if one.model == model]
+        if len(serving) == 1 and serving[0].discover is None:
+            yield (
+                f"warning: route {route.id}: resume: {route.resume} has no effect on streams of {serving[0].id}, "
+                f"which alone serves {model}. Add another candidate with `model: {model}`, or members by `discover`"
+            )
 
 
 def _of_route(policy: Policy, route: Route, predictors: Predictors) -> Iterator[str]:
@@ -39,6 +66,12 @@ def _of_route(policy: Policy, route: Route, predictors: Predictors) -> Iterator[
         yield _unknown_pair(route, weak, strongest_of(candidates), is_cascade=is_cascade)
     if route.select.policy == "cascade":
         yield from _untaught(route, pair_predictors)
+
+
+def _can_resume(route: Route, deployment: Deployment) -> bool:
+    is_keyed = deployment.resume_key_env is not None
+    is_text = route.resume == "best_effort" and deployment.continuation is not None
+    return deployment.dialect == "openai" and (is_keyed or is_text)
 
 
 def _reversed(route: Route, candidates: Sequence[Deployment]) -> Iterator[str]:

@@ -562,13 +562,15 @@ class Gateway:
     def _replace(self, before: tuple[LiveDeployment, ...]) -> None:
         """Let go of deployments that nothing in force uses any more, and check all the others."""
         retained = self._in_force()
-        for deployment in before:
-            if deployment in retained:
-                continue
+        left = [deployment for deployment in before if deployment not in retained]
+        for deployment in left:
             if is_member(deployment.id):
                 self._builder.departures.note_left(deployment)
             else:
+                deployment.has_left = True
                 self._tasks.spawn(deployment.retire(), "retire")
+        for deployment in left:  # once none of them is a place to move to
+            deployment.move_streams()
         if before:
             self._tasks.spawn(self._prober.probe_all(), "probe")
 

@@ -58,7 +58,7 @@ def up(options: argparse.Namespace) -> int:
     from gateway.cli.machine_checks import available_memory_bytes
     from gateway.cli.supervisor.console import Console
     from gateway.cli.supervisor.first_request import first_run_of
-    from gateway.cli.supervisor.launch import LaunchError, available_cores, plan_launch
+    from gateway.cli.supervisor.launch import LaunchError, available_cores, plan_launch, with_resume_key
     from gateway.cli.supervisor.model_choice import ModelFlagError, choose_models
     from gateway.cli.supervisor.runtime_lock import RuntimeDirError, RuntimeLock
     from gateway.cli.supervisor.supervisor import supervise
@@ -69,6 +69,7 @@ def up(options: argparse.Namespace) -> int:
     from gateway.routing.quality_files import load_predictors
     from gateway.telemetry.memory import memory_limit_bytes
     from gateway.util.private_files import private_umask
+    from routing_policies.policy.document import UP_RESUME_KEY
 
     config = settings(options)
     try:
@@ -76,7 +77,8 @@ def up(options: argparse.Namespace) -> int:
         choice = choose_models(config, flags, free_bytes=available_memory_bytes())
         config = choice.applied(config)
         read_certificates(config)
-        checks = policy_checks(config, os.environ, load_predictors(config.policy.quality_dir))
+        environment = with_resume_key(os.environ)
+        checks = policy_checks(config, environment, load_predictors(config.policy.quality_dir))
         # A bad policy file is an error before anything is made; only the folder's holder reads the store.
         is_there = choice.text is None and not config.policy.is_in_store
         found = starting_policy(config, open_store, checks) if is_there else None
@@ -91,7 +93,8 @@ def up(options: argparse.Namespace) -> int:
             memory_bytes = memory_limit_bytes(config.process.memory_limit_mb)
             workers = num_workers_of(config, num_cores, beside_engines=True, memory_bytes=memory_bytes)
             config = replace(config, process=replace(config.process, workers=workers))
-            plan = plan_launch(config, policy, choice.served, num_cores=num_cores)
+            key = environment[UP_RESUME_KEY]
+            plan = plan_launch(config, policy, choice.served, num_cores=num_cores, resume_key=key)
             with plan, _announced(config, plan):
                 first_run = first_run_of(policy, _own_command(config, "explain ID"))
                 return asyncio.run(supervise(supervised(plan, console, first_run=first_run)))

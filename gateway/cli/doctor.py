@@ -36,6 +36,7 @@ from gateway.cli.supervisor.launch import (
     available_cores,
     bundled_model_dir,
     missing_engine_packages,
+    with_resume_key,
 )
 from gateway.cli.supervisor.probe import get
 from gateway.cli.supervisor.runtime_lock import running_pid
@@ -116,7 +117,7 @@ def check_policy(config: GatewayConfig) -> Check:
     """Check that the gateway would start with its policy."""
     try:
         predictors = load_predictors(config.policy.quality_dir)
-        found = read_policy(config.policy.document, policy_checks(config, os.environ, predictors))
+        found = read_policy(config.policy.document, policy_checks(config, with_resume_key(os.environ), predictors))
     except (PolicyFileError, ConfigError) as error:
         first, *others = str(error).splitlines()
         more = f" (and {len(others)} more)" if others else ""

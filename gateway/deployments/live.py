@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from gateway.chat.operation import CHAT, Operation
@@ -41,6 +41,7 @@ class LiveDeployment:
         "chat_path",
         "client",
         "context_tokens",
+        "continuation",
         "description",
         "dialect",
         "first_bytes",
@@ -57,6 +58,7 @@ class LiveDeployment:
         "is_ready",
         "limiter",
         "model",
+        "moves",
         "operations",
         "plain_as_stream",
         "prediction",
@@ -111,6 +113,8 @@ class LiveDeployment:
         """Headers common to many requests, by accepted type and priority; built once."""
         self.context_tokens = deployment.context_tokens
         """Context length in tokens; None when unknown."""
+        self.continuation = deployment.continuation
+        """Way in which its server continues a last message of the assistant; None where it does not."""
         self.description = deployment.description
         """What its model knows and cannot do; empty where the policy does not state it."""
         self.client = client
@@ -144,9 +148,11 @@ class LiveDeployment:
         self.is_ready = False
         """True by the last probe or failed connect; False while draining."""
         self.is_draining = False
-        """True if operators admit no new requests there; those in flight end normally."""
+        """True if operators admit no new requests there; those in flight end normally, or go on elsewhere."""
         self.has_left = False
-        """True while its source does not list it; it gets no new requests, and those in flight end normally."""
+        """True while its source does not list it; it gets no new requests; those in flight end or go on elsewhere."""
+        self.moves: set[Callable[[], None]] = set()
+        """Moves of the streams that could go on at another deployment; each is called when no more requests come."""
         self.slow_start: SlowStart | None = None
         """Warm-up of its group's members; None for a deployment with a URL of its own."""
 
@@ -157,6 +163,7 @@ class LiveDeployment:
     def describe(self, deployment: Deployment) -> None:
         """Take from a new revision what the model can do."""
         self.context_tokens = deployment.context_tokens
+        self.continuation = deployment.continuation
         self.description = deployment.description
         self.operations = operations_of(deployment)
         self.input_modalities = input_modalities_of(deployment)
@@ -217,6 +224,13 @@ class LiveDeployment:
         """Stop sending new requests there, or resume after the next successful probe."""
         self.is_draining = is_draining
         self.is_ready = self.is_ready and not is_draining
+        if is_draining:
+            self.move_streams()
+
+    def move_streams(self) -> None:
+        """Let streams that can go on elsewhere do so now; the others end here."""
+        for move in tuple(self.moves):
+            move()
 
     @property
     def takes_drafts(self) -> bool:

@@ -48,9 +48,10 @@ from gateway.forwarding.error_mapping import (
     without_secrets,
 )
 from gateway.forwarding.relay import MAX_PLAIN_BYTES, relay_plain, relay_stream
-from gateway.forwarding.resume_order import ResumeOrder
+from gateway.forwarding.resume.resume_order import ResumeOrder
+from gateway.forwarding.resume.text_channel import TextChannel
+from gateway.forwarding.resume.token_channel import TokenChannel
 from gateway.forwarding.stream_head import StreamHead, head_of
-from gateway.forwarding.token_channel import TokenChannel
 from gateway.http.asgi import Header
 from gateway.limits.body_budget import BodyReservation
 from gateway.limits.permit import Permit
@@ -147,8 +148,8 @@ class UpstreamAttempt:
         """Headers that the client sees of an answer that is passed on whole."""
         self.body: bytes | None = None
         """A plain answer, whole; None for a stream."""
-        self.channel: TokenChannel | None = None
-        """Tokens of a stream that can be continued elsewhere; None for all others."""
+        self.channel: TokenChannel | TextChannel | None = None
+        """Tokens or text of a stream that can be continued elsewhere; None for all others."""
         self.work: ForwardRequest | None = None
         """Request as it was sent, of such a stream."""
         self.can_move: Callable[[], bool] | None = None
@@ -428,12 +429,12 @@ class AttemptRunner:
     def _join_channel(
         self, work: ForwardRequest, order: ResumeOrder, attempt: UpstreamAttempt, response: UpstreamResponse
     ) -> None:
-        """Read the tokens of a stream beside its events, where the deployment reports them.
+        """Read what a stream needs to go on elsewhere: its tokens where the deployment reports them, else its text.
 
         Raises:
             RetryElsewhere: A stream was to go on, and this one is another.
         """
-        channel = attempt.channel = order.channel(response.headers)
+        channel = attempt.channel = order.channel(response.headers, attempt.live.continuation)
         attempt.work = work
         if channel is not None:
             response.translate(channel)
@@ -667,9 +668,14 @@ def _message(work: ForwardRequest, live: LiveDeployment, timeouts: ExchangeTimeo
         headers += live.dialect.request_headers(request)
     adapter = work.planned.adapter
     path, body = _target(request, live, live.model if adapter is None else live.model_with(adapter))
-    if work.resume is not None and live.headers.resume_key is not None and live.dialect is None:
-        headers.append(work.resume.header(live.headers.resume_key))
-        body = work.resume.in_body(body)
+    if work.resume is not None and live.dialect is None:
+        begun = work.resume.begun
+        if isinstance(begun, TextChannel):
+            assert live.continuation is not None, "only such a deployment continues a text"
+            body = begun.continued_body(body, live.continuation)
+        elif live.headers.resume_key is not None:
+            headers.append(work.resume.header(live.headers.resume_key))
+            body = work.resume.in_body(body)
     if ctx.draft is not None and live.takes_drafts:
         body = with_members(body, {"prediction": {"type": "content", "content": ctx.draft}})
         ctx.record.drafted = True

@@ -17,9 +17,10 @@ from gateway.forwarding.attempt import AttemptRunner, ForwardRequest, RetryElsew
 from gateway.forwarding.cascade import Cascader
 from gateway.forwarding.hedging import Hedger
 from gateway.forwarding.plain_streams import wants_stream
-from gateway.forwarding.resume_order import ResumeOrder, can_resume
+from gateway.forwarding.resume.resume_order import ResumeOrder, can_resume, is_greedy_text
+from gateway.forwarding.resume.text_channel import TextChannel
+from gateway.forwarding.resume.token_channel import TokenChannel
 from gateway.forwarding.resumption import Resumption
-from gateway.forwarding.token_channel import TokenChannel
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.routing_request import exploration_seed
@@ -92,15 +93,23 @@ class Forwarder:
             return None
         fit = [live.model for live, _ in planned.candidates if live.is_ready and live.headers.resume_key is not None]
         can_move = len(fit) > 1 and len(set(fit)) == 1
-        return ResumeOrder(planned.route.resume, self._draw_seed(), can_move=can_move)
+        is_text = (
+            planned.route.resume == "best_effort"
+            and planned.adapter is None
+            and any(live.continuation is not None for live, _ in planned.candidates)
+            and is_greedy_text(request)
+        )
+        return ResumeOrder(planned.route.resume, self._draw_seed(), can_move=can_move, is_greedy_text=is_text)
 
-    async def _pass_on_resumable(self, work: ForwardRequest, attempt: UpstreamAttempt, channel: TokenChannel) -> None:
+    async def _pass_on_resumable(
+        self, work: ForwardRequest, attempt: UpstreamAttempt, channel: TokenChannel | TextChannel
+    ) -> None:
         resumption = Resumption(
             attempt.work or work,
             attempt,
             channel,
             attempts=self._attempts,
-            successor=partial(self._continues, attempt.live.model),
+            successors=_Successors(attempt.live.model, work, self._metrics, is_text=isinstance(channel, TextChannel)),
             metrics=self._metrics,
             clock=self._clock,
         )
@@ -108,26 +117,6 @@ class Forwarder:
             await self._attempts.pass_on_resumable(work, resumption)
         finally:
             resumption.close()
-
-    def _continues(self, model: str, work: ForwardRequest, tried: frozenset[str]) -> LiveDeployment | None:
-        """Return the deployment that continues a stream of this model; None where there is none."""
-        ctx, router = work.ctx, work.ctx.snapshot.router
-        others = frozenset(
-            live.id
-            for live, _ in work.planned.candidates
-            if live.model != model or live.headers.resume_key is None or live.dialect is not None
-        )
-        try:
-            live, decision = router.pick(work.planned, tried | others, work.admitted.lane.id, ctx.routing_request)
-        except Shed:
-            return None
-        if live.model != model or live.headers.resume_key is None:  # a fallback's
-            return None
-        self._metrics.decisions.labels(decision.policy, live.group, "resume").value += 1.0
-        ctx.record.deployment = live.id
-        ctx.record.attempts += 1
-        ctx.record.decisions += (decision,)
-        return live
 
     async def _open(self, work: ForwardRequest) -> UpstreamAttempt:
         """Return the beginning of an answer, from the first deployment or, once, from another."""
@@ -279,3 +268,41 @@ class _Move:
         """Return whether the request moves to another deployment; True means that the move has begun."""
         self.is_paid = self.is_paid or self._forwarder.may_move(self._work, self._tried)
         return self.is_paid
+
+
+class _Successors:
+    """Candidates of a request that can continue its stream: those with its model, and the same way to go on."""
+
+    __slots__ = ("_is_text", "_metrics", "_model", "_work")
+
+    def __init__(self, model: str, work: ForwardRequest, metrics: GatewayMetrics, *, is_text: bool) -> None:
+        self._model = model
+        self._work = work
+        self._metrics = metrics
+        self._is_text = is_text
+
+    def exist(self, without: str) -> bool:
+        """Return whether one is ready beside the deployment with this id."""
+        candidates = self._work.planned.candidates
+        return any(live.id != without and live.is_ready and self._fits(live) for live, _ in candidates)
+
+    def pick(self, work: ForwardRequest, tried: frozenset[str]) -> LiveDeployment | None:
+        """Return the best one of which none has these ids; None where there is none."""
+        ctx, router = work.ctx, work.ctx.snapshot.router
+        others = frozenset(live.id for live, _ in work.planned.candidates if not self._fits(live))
+        try:
+            live, decision = router.pick(work.planned, tried | others, work.admitted.lane.id, ctx.routing_request)
+        except Shed:
+            return None
+        if not self._fits(live):  # a fallback's
+            return None
+        self._metrics.decisions.labels(decision.policy, live.group, "resume").value += 1.0
+        ctx.record.deployment = live.id
+        ctx.record.attempts += 1
+        ctx.record.decisions += (decision,)
+        return live
+
+    def _fits(self, live: LiveDeployment) -> bool:
+        if live.model != self._model or live.dialect is not None or not live.may_be_ready:
+            return False
+        return (live.continuation if self._is_text else live.headers.resume_key) is not None

@@ -199,7 +199,7 @@ async def relay_stream(ctx: RequestContext, response: UpstreamResponse, proceed:
                 if proceed is None:
                     raise
                 failure = error
-        if proceed is None or relay.has_done:
+        if proceed is None or relay.has_done or (failure is None and relay.has_ended):
             break
         relay.follow(await proceed(failure))
     end = relay.end()
@@ -239,6 +239,12 @@ class _StreamRelay:
         self._whole = WholeEvents()
         self._events = TimingEvents() if ctx.wants_timing else None
         self._resume: asyncio.Task[None] | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the answer or an error that its upstream states is whole, perhaps without an end mark."""
+        end = self._outcome.end(is_over=False)
+        return end.is_complete or end.error is not None
 
     def follow(self, response: UpstreamResponse) -> None:
         """Go on with another response, behind the last whole event."""

@@ -139,12 +139,15 @@ DialectName = Literal["openai", "responses", "anthropic"]
 ImageRule = Literal["any", "inline_only"]
 UnknownFields = Literal["pass", "reject"]
 ResumeRule = Literal["off", "exact", "best_effort"]
+Continuation = Literal["continue_final_message", "trailing_message"]
 NoRouteCode = Literal["model_not_found", "model_not_allowed", "unsupported_operation"]
 OperationName = Literal["chat", "completions", "embeddings"]
 Modality = Literal["text", "image", "audio", "video", "file"]
 
 KEYLESS_TENANT = "dev"
 """Tenant of requests without a key, where none is required."""
+UP_RESUME_KEY = "UP_RESUME_KEY"
+"""Environment variable in which `penstock up` gives its engines and its gateway a key for `resume_key_env`."""
 
 MemberScheme = Literal["http", "https"]
 MEMBER_SOURCES: tuple[str, ...] = ("dns", "srv", "kubernetes", "list", "ray")
@@ -321,6 +324,12 @@ class Deployment(_Strict, frozen=True, kw_only=True):
 
     `auto` passes a client's own on, and sends near misses of the cache to Penstock's engine only. `on` sends them here,
     too. `off` removes the field, for servers that refuse it.
+    """
+    continuation: Continuation | None = None
+    """Way in which its server continues a last message of the assistant, for routes with `resume: best_effort`.
+
+    `continue_final_message` is a field of vLLM and SGLang; `trailing_message` needs no field, as with llama.cpp's
+    `llama-server`. None means that it does not.
     """
 
 
@@ -675,7 +684,7 @@ class Route(_Strict, frozen=True, kw_only=True):
 
     `exact` continues it at another deployment of the same engine, model and prompt, with the tokens that the first one
     would have sent. `best_effort` also takes engines that cannot state that their numbers are the same, such as those
-    on GPUs. Both need deployments with `resume_key_env`.
+    on GPUs, and greedy plain text of other servers with `continuation`. Engines of Penstock need `resume_key_env`.
     """
 
 

@@ -29,7 +29,7 @@ NOT_RUN: Final[Mapping[str, list[str]]] = {
     "docs/kubernetes.md": ["needs a Kubernetes cluster", "a kustomization of your own", "needs a Kubernetes cluster"],
     "docs/models.md": ["takes minutes", *["needs an adapter of the model"] * 2, "needs a GPU"],
     "docs/replay.md": ["needs a recorded answer"],
-    "docs/resume.md": ["starts two engines in the foreground"],
+    "docs/resume.md": ["starts two engines in the foreground", "takes minutes"],
     "docs/upgrading.md": ["needs your policy", "installs an environment", "needs a machine with systemd"],
     "docs/routing.md": ["needs a gateway and prompts", "needs the predictor"],
 }

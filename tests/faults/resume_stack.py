@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -81,6 +82,16 @@ def stream_of(kind: str, max_tokens: int = 40) -> dict[str, Any]:
     usage = {"include_usage": True}
     fixed = {"model": "auto", "messages": _STORY, "stream": True, "stream_options": usage, "max_tokens": max_tokens}
     return {**fixed, **REQUESTS[kind]}
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Pause of one stream."""
+
+    seconds: float
+    """Time from the gateway's notice of the failure to the next event elsewhere."""
+    num_tokens: int
+    """Tokens that the client had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,20 +178,30 @@ class ResumeStack(Stack):
     async def read(self, body: dict[str, Any]) -> ReadStream | None:
         """Send a streamed request and read its answer.
 
-        None where the deployment failed before the stream began and the budget of retries was used up: with half of all
-        requests broken it soon is.
+        None where the deployment failed or began to drain before the stream began, and the budget of retries was used
+        up: with half of all requests broken it soon is.
         """
         reply = await self.call(body)
-        if reply.status == 502:
+        if reply.status in (502, 503):
             self.num_not_begun += 1
             return None
         assert reply.status == 200, reply.body
         return read_stream(reply.body)
 
-    def pauses_s(self) -> list[float]:
-        """Return the seconds of each pause, from the record of each request whose last one was resumed."""
+    async def take_out(self, deployment: str) -> None:
+        """Drain a deployment as an operator does; returns once it holds none of this gateway's streams."""
+        reply = await self.call({"drain": True}, path=f"/admin/api/deployments/{deployment}/drain", admin=True)
+        assert reply.status == 200, reply.body
+        live = self.gateway._current().deployments[deployment]
+        async with asyncio.timeout(30):
+            while live.in_flight:
+                await asyncio.sleep(0.005)
+
+    def pauses(self) -> list[Pause]:
+        """Return each pause, from the record of each request that was resumed; only its last one counts."""
         details = [line.get("detail") or "" for line in self.lines()]
-        return [float(detail.split()[-2]) for detail in details if detail.startswith("resumed at")]
+        words = [detail.split() for detail in details if detail.startswith("resumed at")]
+        return [Pause(float(one[-2]), int(one[4])) for one in words]
 
     async def num_resumed(self, end: str = "resumed") -> float:
         """Return the number of continuations with this end."""

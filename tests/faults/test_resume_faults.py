@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
+from routing_policies.policy.document import UP_RESUME_KEY
 from tests.e2e.lone_engine import LoneEngine, lone_engine
-from tests.faults.resume_proof import SIGNALS, SPECULATION, breaking_connections, signalled
-from tests.faults.resume_stack import KEY_VARIABLE, REQUESTS, resuming, two_engines
+from tests.faults.resume_proof import COMPLETION, SIGNALS, SPECULATION, TAKEN_OUT, breaking_connections, struck
+from tests.faults.resume_stack import KEY_VARIABLE, REQUESTS, read_stream, resuming, stream_of, two_engines
+from tests.faults.up import up_process
+from tests.support.fault_proxy import Toxics
 
 pytestmark = pytest.mark.e2e
 
 _NUM_POINTS = 6
 """Random points of each kind of stream at which its connection breaks."""
+
+_UP_POLICY = f"""\
+schema_version: 1
+deployments:
+  - {{id: small, url: "unix:${{runtime_dir}}/small.sock", model: penstock-small, resume_key_env: {UP_RESUME_KEY}}}
+  - {{id: large, url: "unix:${{runtime_dir}}/large.sock", model: penstock-small, resume_key_env: {UP_RESUME_KEY}}}
+routes:
+  - id: main
+    match: {{models: [auto]}}
+    select: {{policy: first_available, candidates: [small, large]}}
+    resume: exact
+"""
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +82,7 @@ async def test_streams_of_an_engine_that_hangs_go_on_at_another(
     engines: tuple[LoneEngine, LoneEngine], tmp_path: Path
 ) -> None:
     async with resuming(tmp_path, *engines, inter_token_ms=700) as stack:
-        assert await signalled(stack, engines[0], "hung", random.Random(1)) == []
+        assert await struck(stack, engines[0], "hung", random.Random(1)) == []
         assert await stack.num_resumed() >= 4
 
 
@@ -74,8 +92,17 @@ async def test_streams_of_an_engine_that_is_killed_or_drains_go_on_at_another(
 ) -> None:
     with lone_engine(tmp_path, "--resume-key-env", KEY_VARIABLE, "--drain-timeout-s", "60") as victim:
         async with resuming(tmp_path, victim, engines[1]) as stack:
-            assert await signalled(stack, victim, fate, random.Random(fate)) == []
+            assert await struck(stack, victim, fate, random.Random(fate)) == []
             assert await stack.num_resumed() >= 4
+
+
+async def test_a_deployment_that_an_operator_drains_is_empty_before_its_streams_end(
+    engines: tuple[LoneEngine, LoneEngine], tmp_path: Path
+) -> None:
+    async with resuming(tmp_path, *engines) as stack:
+        assert await struck(stack, engines[0], TAKEN_OUT, random.Random(5)) == []
+        assert await stack.num_resumed() >= 4
+        assert {line["deployment"] for line in stack.lines() if "resumed" in (line.get("detail") or "")} == {"second"}
 
 
 async def test_engines_with_different_keys_do_not_continue_streams(
@@ -83,6 +110,33 @@ async def test_engines_with_different_keys_do_not_continue_streams(
 ) -> None:
     monkeypatch.setenv(KEY_VARIABLE, "f" * 64)
     async with resuming(tmp_path, *engines) as stack:
-        lost = await breaking_connections(stack, "greedy", random.Random(3), 2)
-        assert len(lost) == 2
+        stack.first.toxics = Toxics(limit_bytes=900, limit_behind=COMPLETION, limit_ends="reset")
+        found = await stack.read(stream_of("greedy"))
+        assert found is not None
+        assert found.num_roles == 1
+        assert not found.is_whole
         assert await stack.num_resumed() == 0
+
+
+async def test_a_route_with_resume_needs_no_key_of_its_own_under_up(tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "policy.yaml").write_text(_UP_POLICY)
+    models = ("--small", "penstock-small", "--large", "penstock-small")
+    async with up_process(folder, "--policy", "policy.yaml", *models) as up:
+        await up.until(lambda: "curl http" in up.text)
+        body = {**stream_of("greedy", 400), "max_tokens": 400}
+        async with httpx.AsyncClient(timeout=60) as client:
+            url = f"http://127.0.0.1:{up.port}/v1/chat/completions"
+            undisturbed = await client.post(url, json=body)
+            async with client.stream("POST", url, json=body) as reply:
+                pieces = reply.aiter_bytes()
+                got = await anext(pieces)
+                os.kill(up.child_pid("small.sock"), signal.SIGKILL)
+                got += b"".join([piece async for piece in pieces])
+        found, expected = read_stream(got), read_stream(undisturbed.content)
+        assert expected.is_whole
+        assert found == expected
+        await up.until(lambda: len(up.lines("request")) == 2)
+        assert up.lines("request")[1]["detail"].startswith("resumed at large behind ")
+        assert UP_RESUME_KEY not in up.text

@@ -63,6 +63,13 @@ class UpProcess:
 
     def gateway_pid(self) -> int:
         """The gateway's process."""
+        return self._pid(lambda words: words.count(b"gateway") == 2, "gateway")
+
+    def child_pid(self, socket: str) -> int:
+        """The engine that listens on a socket of this name."""
+        return self._pid(lambda words: any(word.endswith(f"/{socket}".encode()) for word in words), socket)
+
+    def _pid(self, is_wanted: Callable[[list[bytes]], bool], what: str) -> int:
         for name in Path("/proc").iterdir():
             if not name.name.isdigit():
                 continue
@@ -71,9 +78,9 @@ class UpProcess:
                 status = (name / "status").read_text()
             except OSError:
                 continue
-            if f"PPid:\t{self.process.pid}\n" in status and command.count(b"gateway") == 2:
+            if f"PPid:\t{self.process.pid}\n" in status and is_wanted(command):
                 return int(name.name)
-        raise AssertionError("no gateway runs")
+        raise AssertionError(f"no {what} runs")
 
     async def kill_gateway(self, number: signal.Signals = signal.SIGKILL) -> None:
         """End the gateway, and wait until the supervisor has noticed."""

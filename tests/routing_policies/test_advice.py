@@ -89,3 +89,55 @@ def test_advice_is_at_its_line() -> None:
     loaded, document = load_document(text, source="p")
     (found,) = advice_on(loaded, document, Predictors())
     assert (found.line, found.path) == (8, "routes[0].select.policy")
+
+
+RESUMED = """\
+schema_version: 1
+deployments:
+  - {{id: a, url: "http://a", model: m{first}}}
+  - {{id: b, {second}}}
+routes:
+  - id: main
+    match: {{models: [auto]}}
+    select: {{policy: least_in_flight, candidates: [a, b]}}
+    resume: exact
+"""
+KEY = ", resume_key_env: STREAM_KEY"
+
+
+def resume_advice(first: str, second: str, rule: str = "exact") -> list[tuple[str, str]]:
+    text = RESUMED.format(first=first, second=second).replace("resume: exact", f"resume: {rule}")
+    loaded, document = load_document(text, source="p")
+    return [(found.path, found.message) for found in advice_on(loaded, document, Predictors())]
+
+
+def test_a_route_that_resumes_streams_of_engines_without_a_key_gets_advice() -> None:
+    ((path, message),) = resume_advice(KEY, 'url: "http://b", model: m')
+    assert path == "routes[0].resume"
+    assert "resume: exact has no effect at b without `resume_key_env`" in message
+    assert "--resume-key-env NAME" in message
+    assert "UP_RESUME_KEY" in message
+
+
+def test_a_model_with_one_deployment_cannot_resume_its_streams() -> None:
+    found = resume_advice(KEY, f'url: "http://b", model: other{KEY}')
+    assert [path for path, _ in found] == ["routes[0].resume", "routes[0].resume"]
+    assert "no effect on streams of a, which alone serves m" in found[0][1]
+    assert "Add another candidate with `model: other`" in found[1][1]
+
+
+def test_two_deployments_of_a_model_with_keys_need_no_advice() -> None:
+    assert resume_advice(KEY, f'url: "http://b", model: m{KEY}') == []
+
+
+def test_servers_that_continue_messages_need_no_key_where_best_effort_is_enough() -> None:
+    other = ", continuation: trailing_message"
+    assert resume_advice(other, f'url: "http://b", model: m{other}', "best_effort") == []
+    ((_, message),) = resume_advice(other, f'url: "http://b", model: m{other}')
+    assert "resume: exact has no effect at a, b without" in message
+    assert "write `resume: best_effort`" in message
+
+
+def test_a_group_of_members_needs_no_second_deployment() -> None:
+    group = f"discover: {{srv: _http._tcp.engine.example}}, model: other{KEY}"
+    assert [message for _, message in resume_advice(KEY, group) if "serves other" in message] == []

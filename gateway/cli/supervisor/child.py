@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.util.doubling_pauses import DoublingPauses
 
@@ -42,7 +42,7 @@ class ChildSpec:
     name: str
     argv: tuple[str, ...]
     stop_timeout_s: float
-    env: Mapping[str, str] | None = None
+    env: Mapping[str, str] | None = field(default=None, repr=False)
     descriptors: tuple[int, ...] = ()
     """Open files, such as listening sockets, that every life of the child inherits under the same numbers."""
     is_piped: bool = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,12 +15,19 @@ from typing import Final, Literal
 from gateway.access.local_token import FILE_NAME as ADMIN_TOKEN
 from gateway.cli.supervisor.child import ChildSpec
 from gateway.cli.supervisor.held_address import AddressError, HeldAddress, hold_address
-from gateway.cli.supervisor.served_model import PULL_PACKAGED, ROLES, Role, ServedModel, bundled_name, installed_models
+from gateway.cli.supervisor.served_model import (
+    PULL_PACKAGED,
+    ROLES,
+    Role,
+    ServedModel,
+    bundled_name,
+    installed_models,
+)
 from gateway.config.settings import GatewayConfig
 from gateway.config.sources import variables_of
 from gateway.upstreams.http1.target import Target, TargetError
 from gateway.util.import_root import IMPORT_ROOT
-from routing_policies.policy.document import Policy
+from routing_policies.policy.document import UP_RESUME_KEY, Policy
 
 Size = Literal["small", "large"]
 SIZES: Final[tuple[Size, ...]] = ("small", "large")
@@ -79,6 +87,7 @@ def plan_launch(
     *,
     num_cores: int,
     python: str = sys.executable,
+    resume_key: str | None = None,
 ) -> LaunchPlan:
     """Plan the processes for a policy: an engine is started when a deployment's URL is its socket.
 
@@ -90,6 +99,7 @@ def plan_launch(
         models: Model of each role's socket; None: those that are installed.
         num_cores: Cores that all processes share.
         python: Interpreter of the processes.
+        resume_key: Key that signs orders to resume streams; None: a new one.
 
     Raises:
         LaunchError: An engine's model or packages are missing.
@@ -98,7 +108,12 @@ def plan_launch(
     wanted = {role: ids for role in ROLES if (ids := _served_by(policy, socket_path(config, role)))}
     _require_models(wanted, models)
     threads = threads_of([*wanted], num_cores)
-    engines = tuple(_engine(role, config, models[role], threads[role], ids, python) for role, ids in wanted.items())
+    key = resume_key or with_resume_key({})[UP_RESUME_KEY]
+    env = {**python_env(), UP_RESUME_KEY: key}
+    engines = tuple(
+        _engine(role, config, models[role], threads[role], ids, module_argv(python, "engine"), env)
+        for role, ids in wanted.items()
+    )
     public, admin = hold_listeners(config)
     settings = replace(
         config,
@@ -111,11 +126,16 @@ def plan_launch(
         stop_timeout_s=config.process.drain_notice_s
         + config.process.drain_timeout_s
         + GATEWAY_STOP_MARGIN_S * (2 if config.process.workers != 1 else 1),
-        env={**python_env(), **variables_of(settings)},
+        env={**env, **variables_of(settings)},
         descriptors=(*public.descriptors, *admin.descriptors),
     )
     token = config.admin.token_file or config.process.runtime_dir / ADMIN_TOKEN
     return LaunchPlan(engines=engines, gateway=gateway, public=public, admin=admin, admin_token=token)
+
+
+def with_resume_key(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment with a key that signs orders to resume streams; one that it has stays."""
+    return {**environment, UP_RESUME_KEY: environment.get(UP_RESUME_KEY) or secrets.token_hex(32)}
 
 
 def split_threads(num_cores: int) -> Mapping[Size, int]:
@@ -203,7 +223,8 @@ def _engine(
     model: ServedModel,
     num_threads: int,
     deployments: tuple[str, ...],
-    python: str,
+    command: tuple[str, ...],
+    env: Mapping[str, str],
 ) -> EngineLaunch:
     path, source = socket_path(config, role), _source_of(role, model)
     flags = ("--model", source, "--listen", f"unix:{path}", "--name", model.name)
@@ -215,8 +236,9 @@ def _engine(
     traced = ("--otlp-endpoint", telemetry.trace.otlp_endpoint) if telemetry.trace.otlp_endpoint else ()
     # With heads, answers were complete sooner or as soon at every kind of task, on one thread and on two.
     drafts = ("--speculation", "auto") if (Path(source) / _PREDICTION_HEADS).is_file() else ()
-    argv = (*module_argv(python, "engine"), *flags, *bounds, *logged, *drafts, *traced)
-    child = ChildSpec(name=role, argv=argv, stop_timeout_s=ENGINE_STOP_TIMEOUT_S, env=python_env())
+    resumes = ("--resume-key-env", UP_RESUME_KEY)
+    argv = (*command, *flags, *bounds, *logged, *drafts, *traced, *resumes)
+    child = ChildSpec(name=role, argv=argv, stop_timeout_s=ENGINE_STOP_TIMEOUT_S, env=env)
     return EngineLaunch(child=child, socket_path=path, deployments=deployments)
 
 

@@ -9,6 +9,7 @@ import yaml
 
 from gateway.cli.supervisor.model_facts import ModelFacts
 from gateway.cli.supervisor.served_model import Role
+from routing_policies.policy.document import UP_RESUME_KEY
 
 MODELS_POLICY: Final = "models.yaml"
 """Name of the written policy in the runtime directory."""
@@ -76,6 +77,8 @@ def _deployment(role: Role, facts: ModelFacts) -> dict[str, Any]:
         deployment["context_tokens"] = facts.context_tokens
     if not facts.has_chat_template:
         deployment["operations"] = ["completions"]
+    elif facts.url is None:
+        deployment["resume_key_env"] = UP_RESUME_KEY
     return {**deployment, "limits": {"max_in_flight": 64}}
 
 

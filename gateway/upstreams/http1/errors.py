@@ -17,7 +17,9 @@
     ├── ClosedEarly             the peer closed or reset before the response was whole
     └── ResponseClosed          our own side closed the response or the client
         ├── Stalled             the deployment has gone silent while it holds requests
-        └── Overtaken           another deployment answered the same request first
+        ├── Overtaken           another deployment answered the same request first
+        ├── OtherAnswer         the response does not continue the answer that it should
+        └── Displaced           the deployment takes no requests any more, and another continues the answer
 
 Every error carries the phase in which it occurred.
 """
@@ -128,3 +130,11 @@ class Stalled(ResponseClosed):
 
 class Overtaken(ResponseClosed):
     """Error for the attempt that lost a hedge, because another deployment responded first."""
+
+
+class OtherAnswer(ResponseClosed):
+    """Error for a response that should continue an answer and is another one."""
+
+
+class Displaced(ResponseClosed):
+    """Error for a response that another deployment continues, because its own is taken out of service."""

@@ -18,6 +18,7 @@ from gateway.cli.supervisor.launch import (
     plan_launch,
     python_env,
     split_threads,
+    with_resume_key,
 )
 from gateway.cli.supervisor.served_model import Role, ServedModel, bundled_pair
 from gateway.config.settings import AdminSettings, GatewayConfig, PublicSettings, first_run_policy_path
@@ -25,7 +26,7 @@ from gateway.config.sources import config_of, load_config
 from gateway.policies.policy_file import read_policy
 from gateway.policies.reading import PolicyChecks
 from gateway.upstreams.http1.target import Target
-from routing_policies.policy.document import Deployment, Policy
+from routing_policies.policy.document import UP_RESUME_KEY, Deployment, Policy
 
 
 def settings(folder: Path) -> GatewayConfig:
@@ -98,6 +99,25 @@ def test_the_first_run_starts_the_real_model_beside_the_pair(tmp_path: Path) -> 
     assert values(plan.engines[0].child.argv, "--model") == ["smollm2-135m-instruct"]
     assert not any("--quantization" in engine.child.argv for engine in plan.engines), "4-bit weights stay as they are"
     assert [values(engine.child.argv, "--threads") for engine in plan.engines] == [["7"], ["1"], ["1"]]
+
+
+def test_engines_and_gateway_share_a_key_that_no_description_shows(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    policy = read_policy(config.policy.document, PolicyChecks(variables=config.process.policy_variables)).policy
+    keys = []
+    for _ in range(2):
+        with plan_launch(config, policy, num_cores=2) as plan:
+            children = [*(engine.child for engine in plan.engines), plan.gateway]
+            (key,) = {child.env[UP_RESUME_KEY] for child in children if child.env is not None}
+            assert all(values(engine.child.argv, "--resume-key-env") == [UP_RESUME_KEY] for engine in plan.engines)
+            assert key not in repr(plan)
+            keys.append(key)
+    assert keys[0] != keys[1]
+    with plan_launch(config, policy, num_cores=2, resume_key="k" * 32) as plan:
+        assert plan.gateway.env is not None
+        assert plan.gateway.env[UP_RESUME_KEY] == "k" * 32
+    assert with_resume_key({UP_RESUME_KEY: "mine"}) == {UP_RESUME_KEY: "mine"}
+    assert len(with_resume_key({UP_RESUME_KEY: ""})[UP_RESUME_KEY]) == 64
 
 
 def test_a_socket_without_a_model_is_an_error_with_the_flag_to_give(tmp_path: Path) -> None:

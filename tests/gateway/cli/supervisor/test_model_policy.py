@@ -12,7 +12,7 @@ from gateway.cli.supervisor.served_model import Role
 from routing_policies.advice import advice_on
 from routing_policies.check import run_tests
 from routing_policies.loading import load_document
-from routing_policies.policy.document import Policy
+from routing_policies.policy.document import UP_RESUME_KEY, Policy
 from routing_policies.quality.predictor import Predictors
 
 
@@ -32,6 +32,7 @@ def test_one_model_is_auto_and_prompts_are_trimmed_to_its_own_context(tmp_path: 
     assert auto.trim.budget_tokens == context * 5 // 8
     assert auto.cache.mode == "exact_then_semantic"
     assert policy.deployments[0].url == f"unix:{tmp_path}/model.sock"
+    assert policy.deployments[0].resume_key_env == UP_RESUME_KEY
     assert advised == []
 
 
@@ -43,6 +44,7 @@ def test_a_pair_is_a_cascade_that_learns_from_a_shadow_and_is_advised_on(tmp_pat
     assert auto.select.shadow is not None
     assert auto.trim.budget_tokens == 1280
     assert [one.url for one in policy.deployments[:2]] == [f"unix:{tmp_path}/small.sock", "http://host:8000"]
+    assert [one.resume_key_env for one in policy.deployments[:2]] == [UP_RESUME_KEY, None]
     assert "nothing is known of tiny beside big" in advised[0]
 
 

@@ -47,6 +47,21 @@ class TokenChannel:
         """True if the engine drains and left the rest of the stream to another one."""
         self._held = b""
 
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens that were passed on."""
+        return len(self.token_ids)
+
+    @property
+    def has_begun(self) -> bool:
+        """True if events were passed on whose tokens are known."""
+        return bool(self.token_ids)
+
+    @property
+    def is_resumable(self) -> bool:
+        """True if the tokens of all that was passed on are known, and its identity."""
+        return self.is_open and (not self.token_ids or self.id is not None)
+
     def feed(self, piece: bytes) -> bytes:
         """Return the events up to the last report."""
         data = self._held + piece if self._held else piece

@@ -12,20 +12,42 @@ import hmac
 import sys
 from array import array
 from base64 import urlsafe_b64encode
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from gateway.chat.operation import CHAT
 from gateway.chat.request import ChatRequest
-from gateway.forwarding.token_channel import TokenChannel
+from gateway.chat.schema import UserMessage
+from gateway.errors import InvalidRequest
+from gateway.forwarding.resume.text_channel import TextChannel
+from gateway.forwarding.resume.token_channel import TokenChannel
 from gateway.http.asgi import Header
-from routing_policies.policy.document import ResumeRule
+from routing_policies.policy.document import Continuation, ResumeRule
 
 RESUME_HEADER: Final = b"x-penstock-resume"
 _TOKENS_MEMBER: Final = b"penstock_token_ids"
 _EXACT: Final = "exact;"
 """Beginning of the digest of an engine that continues a stream with the same bits."""
+
+_PLAIN_MEMBERS: Final = frozenset(
+    {
+        *("model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "stop", "seed"),
+        *("temperature", "top_p", "top_k", "user", "metadata", "store", "service_tier", "safety_identifier"),
+        "prompt_cache_key",
+    }
+)
+"""Members with which an answer is plain text, and that mean the same to a server that continues it."""
+_NEUTRAL_VALUES: Final[dict[str, Any]] = {
+    "n": 1,
+    "tools": [],
+    "logprobs": False,
+    "frequency_penalty": 0,
+    "presence_penalty": 0,
+    "repetition_penalty": 1,
+    "response_format": {"type": "text"},
+}
+"""Values with which further members change nothing."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -36,15 +58,17 @@ class ResumeOrder(msgspec.Struct, frozen=True):
     rule: ResumeRule
     seed: int
     """Seed of the sampler where the client gave none."""
-    begun: TokenChannel | None = None
+    begun: TokenChannel | TextChannel | None = None
     """Stream that goes on; None for one that begins."""
+    is_greedy_text: bool = False
+    """True if servers without a key may continue it, from its text."""
     can_move: bool = False
     """True if another deployment could continue it, so that an engine that drains may hand it over at once."""
 
     def header(self, key: bytes) -> Header:
-        """Return the signed header."""
+        """Return the signed header of a stream that begins, or of one whose tokens are known."""
         payload: dict[str, object] = {"seed": self.seed, "can_move": self.can_move}
-        if self.begun is not None:
+        if isinstance(self.begun, TokenChannel):
             payload |= {
                 "tokens_digest": hashlib.sha256(_packed(self.begun.token_ids)).hexdigest(),
                 "id": self.begun.id,
@@ -57,13 +81,22 @@ class ResumeOrder(msgspec.Struct, frozen=True):
 
     def in_body(self, body: bytes) -> bytes:
         """Return the body, a JSON object with members, with the tokens of the stream that goes on."""
-        if self.begun is None:
+        if not isinstance(self.begun, TokenChannel):
             return body
         return b'%b,"%b":%b}' % (body.rstrip()[:-1], _TOKENS_MEMBER, _encode(self.begun.token_ids))
 
-    def channel(self, headers: list[Header]) -> TokenChannel | None:
-        """Return the channel of a response by its headers; None where its stream cannot be continued as required."""
+    def channel(
+        self, headers: list[Header], continuation: Continuation | None = None
+    ) -> TokenChannel | TextChannel | None:
+        """Return the channel of a response, by its headers and by the way in which its server continues messages.
+
+        None where its stream cannot be continued as required.
+        """
+        if isinstance(self.begun, TextChannel):
+            return None if continuation is None else TextChannel(self.begun)
         digest = next((value.decode("latin-1") for name, value in headers if name == RESUME_HEADER), None)
+        if digest is None and self.begun is None and continuation is not None and self.is_greedy_text:
+            return TextChannel()
         if digest is None or (self.rule == "exact" and not digest.startswith(_EXACT)):
             return None
         if self.begun is None:
@@ -83,6 +116,27 @@ def can_resume(request: ChatRequest) -> bool:
         and request.num_choices == 1
         and _TOKENS_MEMBER not in request.raw  # an engine would find the member twice
     )
+
+
+def is_greedy_text(request: ChatRequest) -> bool:
+    """Return whether the most likely tokens of plain text answer a request behind a user's message.
+
+    Such a text goes on behind its own beginning as it would have without a break, as far as the server's numbers are
+    the same.
+    """
+    projection = request.projection
+    try:
+        document = request.document if projection is None else projection.plain(request.document)
+    except InvalidRequest:  # servers of chat completions cannot serve it
+        return False
+    if document.get("temperature") != 0 and document.get("top_k") != 1:
+        return False
+    if any(
+        name not in _PLAIN_MEMBERS and value is not None and _NEUTRAL_VALUES.get(name) != value
+        for name, value in document.items()
+    ):
+        return False
+    return isinstance(request.messages[-1], UserMessage)
 
 
 def _packed(token_ids: list[int]) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.forwarding.token_channel import TokenChannel
+from gateway.forwarding.resume.token_channel import TokenChannel
 
 
 def event(text: str) -> bytes:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from gateway.chat.request import ChatRequest, ChatRequestParser
-from gateway.forwarding.resume_order import RESUME_HEADER, ResumeOrder, can_resume
-from gateway.forwarding.token_channel import TokenChannel
+from gateway.forwarding.resume.resume_order import RESUME_HEADER, ResumeOrder, can_resume, is_greedy_text
+from gateway.forwarding.resume.text_channel import TextChannel
+from gateway.forwarding.resume.token_channel import TokenChannel
 
 KEY = b"0123456789abcdef0123456789abcdef"
 DIGEST = "exact;0123"
@@ -72,7 +73,7 @@ def test_a_stream_goes_on_at_an_engine_of_the_same_digest_only() -> None:
     order = ResumeOrder("exact", 3, begun())
     assert order.channel([(RESUME_HEADER, b"exact;other")]) is None
     channel = order.channel([(RESUME_HEADER, DIGEST.encode())])
-    assert channel is not None
+    assert isinstance(channel, TokenChannel)
     assert (channel.token_ids, channel.id, channel.created) == ([5, 151_643], "chatcmpl-1", 7)
 
 
@@ -81,3 +82,46 @@ def test_only_streams_of_one_answer_can_be_continued() -> None:
     assert not can_resume(request(stream=False))
     assert not can_resume(request(n=2))
     assert not can_resume(request(penstock_token_ids=[1]))
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"temperature": 0},
+        {"temperature": 0.0, "max_tokens": 5, "stop": ["x"], "stream_options": {"include_usage": True}},
+        {"temperature": 1, "top_k": 1},
+        {"temperature": 0, "n": 1, "frequency_penalty": 0.0, "tools": [], "logprobs": False, "tool_choice": None},
+        {"temperature": 0, "response_format": {"type": "text"}},
+    ],
+)
+def test_greedy_text_may_be_continued_from_its_text(members: dict[str, Any]) -> None:
+    assert is_greedy_text(request(**members))
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {},
+        {"temperature": 0.1},
+        {"temperature": 0, "logprobs": True},
+        {"temperature": 0, "presence_penalty": 0.5},
+        {"temperature": 0, "response_format": {"type": "json_object"}},
+        {"temperature": 0, "tools": [{"type": "function", "function": {"name": "f"}}]},
+        {"temperature": 0, "min_tokens": 5},
+        {"temperature": 0, "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
+    ],
+)
+def test_no_other_stream_is_continued_from_its_text(members: dict[str, Any]) -> None:
+    assert not is_greedy_text(request(**members))
+
+
+def test_streams_without_tokens_are_read_as_text_where_the_server_continues_messages() -> None:
+    order = ResumeOrder("best_effort", 3, is_greedy_text=True)
+    assert isinstance(order.channel([], "trailing_message"), TextChannel)
+    assert isinstance(order.channel([(RESUME_HEADER, b"close;1")], "trailing_message"), TokenChannel)
+    assert order.channel([]) is None
+    assert ResumeOrder("best_effort", 3).channel([], "trailing_message") is None
+    text = TextChannel()
+    assert ResumeOrder("best_effort", 3, text).channel([(RESUME_HEADER, b"close;1")]) is None
+    assert isinstance(ResumeOrder("best_effort", 3, text).channel([], "trailing_message"), TextChannel)
+    assert ResumeOrder("best_effort", 3, begun(), is_greedy_text=True).channel([], "trailing_message") is None
