@@ -23,6 +23,7 @@ _TOOL: Final = {
     "type": "function",
     "function": {
         "name": "weather",
+        "strict": True,  # without it vLLM lets arguments leave the schema, as OpenAI does
         "parameters": {
             "type": "object",
             "properties": {"city": {"type": "string", "maxLength": 20}},
@@ -151,10 +152,13 @@ async def load(gateway: Gateway) -> None:
 
 
 async def affinity(gateway: Gateway) -> None:
-    """The turns of a conversation go to one deployment, where their prefix is cached, once both are known."""
-    for number in range(12):
-        _ok(await gateway.chat(f"{number} plus {number}?", max_tokens=2))
+    """The turns of a conversation go to one deployment, where their prefix is cached.
+
+    Before, both deployments answer short and long prompts: only then is it known at both what a prompt costs there.
+    """
     prefix = "You are a patient teacher of history. " * 40
+    for number in range(12):
+        _ok(await gateway.chat(f"{number} plus {number}? {prefix * (number % 3)}", max_tokens=2))
     messages: list[dict[str, str]] = [{"role": "system", "content": prefix}]
     seen = []
     for turn in range(4):

@@ -16,7 +16,7 @@ from loadtests.peers.gateway_programs import free_port
 from tests.upstream_engines.checks import Gateway
 from tests.upstream_engines.engines import MODEL, ROOT, UpstreamEngine
 
-_START_TIMEOUT_S: Final = 300.0
+_START_TIMEOUT_S: Final = 900.0
 
 
 @asynccontextmanager
@@ -44,7 +44,7 @@ async def behind_gateway(engine: UpstreamEngine, model: Path) -> AsyncIterator[G
 
 def _policy(engine: UpstreamEngine, port: int) -> dict[str, object]:
     """Return the shipped policy with the addresses and the model of this run."""
-    path = ROOT / "routing_policies" / "presets" / f"{engine.name.replace('.', '-')}.yaml"
+    path = ROOT / "routing_policies" / "presets" / f"{engine.policy}.yaml"
     text = path.read_text().replace("http://127.0.0.1:8000", f"http://127.0.0.1:{port}")
     text = text.replace("http://127.0.0.1:8001", f"http://localhost:{port}").replace("assistant", MODEL)
     document: dict[str, object] = yaml.safe_load(text)
