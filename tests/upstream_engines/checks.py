@@ -13,6 +13,8 @@ from typing import Any, Final
 import httpx
 
 _LONG_TOKENS: Final = 1500
+_READING_S: Final = 6.0
+"""Pause of a person between two turns; so long, a first token that came late makes routing cautious no more."""
 _PATIENCE_S: Final = 120.0
 _SCHEMA: Final = {
     "type": "object",
@@ -37,7 +39,7 @@ _TOOL: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """A gateway in front of one engine that two deployments name, `a` and `b`."""
+    """A gateway with two deployments, `a` and `b`: one engine under two addresses, or two engines."""
 
     client: httpx.AsyncClient
     admin: httpx.AsyncClient
@@ -159,7 +161,7 @@ async def affinity(gateway: Gateway) -> None:
     """
     prefix = "You are a patient teacher of {0}. " * 40
     for number in range(12):
-        _ok(await gateway.chat(f"{number} plus {number}? {prefix.format('sums') * (number % 3)}", max_tokens=2))
+        await _turn(gateway, [_message("user", f"{number}? {prefix.format('sums') * (number % 3)}")])
     seen = [await _conversation(gateway, prefix.format(topic)) for topic in ("history", "botany", "music")]
     num_moves = sum(before != after for turns in seen for before, after in itertools.pairwise(turns))
     assert num_moves <= 1, seen
@@ -167,15 +169,30 @@ async def affinity(gateway: Gateway) -> None:
 
 async def _conversation(gateway: Gateway, prefix: str) -> list[str]:
     """Return the deployment of each of four turns."""
-    messages: list[dict[str, str]] = [{"role": "system", "content": prefix}]
+    messages = [_message("system", prefix)]
     seen = []
-    for turn in range(4):
-        messages.append({"role": "user", "content": f"Question {turn}?"})
-        body = {"model": "auto", "messages": messages, "max_tokens": 4, "temperature": 0}
-        answer = _ok(await gateway.client.post("/v1/chat/completions", json=body))
-        seen.append(answer.headers["x-penstock-deployment"])
-        messages.append({"role": "assistant", "content": answer.json()["choices"][0]["message"]["content"]})
+    for number in range(4):
+        await asyncio.sleep(_READING_S)
+        messages.append(_message("user", f"Question {number}?"))
+        deployment, text = await _turn(gateway, messages)
+        seen.append(deployment)
+        messages.append(_message("assistant", text))
     return seen
+
+
+async def _turn(gateway: Gateway, messages: list[dict[str, str]]) -> tuple[str, str]:
+    """Return the deployment of a streamed answer, and its text."""
+    body = {"model": "auto", "messages": messages, "max_tokens": 4, "temperature": 0, "stream": True}
+    async with gateway.client.stream("POST", "/v1/chat/completions", json=body) as response:
+        assert response.status_code == 200, await response.aread()
+        lines = [line async for line in response.aiter_lines() if line.startswith("data: {")]
+        choices = [choice for line in lines for choice in json.loads(line.removeprefix("data: "))["choices"]]
+        text = "".join(choice["delta"].get("content") or "" for choice in choices)
+        return response.headers["x-penstock-deployment"], text
+
+
+def _message(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
 
 
 async def overload(gateway: Gateway) -> None:
@@ -202,7 +219,17 @@ async def health(gateway: Gateway) -> None:
         await asyncio.sleep(0.5)
 
 
-CHECKS: Final[Mapping[str, Callable[[Gateway], Awaitable[None]]]] = {
-    one.__name__: one
-    for one in (plain, stream, usage, cancel, structured, tools, load, affinity, overload, health)  # the last one kills
+Check = Callable[[Gateway], Awaitable[None]]
+"""One check; it raises when something is wrong."""
+
+CHECKS: Final[Mapping[str, Check]] = {
+    one.__name__: one for one in (plain, stream, usage, cancel, structured, tools, load, overload, health, affinity)
 }
+CHECKS_BY_ENGINES: Final[Mapping[int, Mapping[str, Check]]] = {
+    1: {name: check for name, check in CHECKS.items() if check is not affinity},
+    2: {affinity.__name__: affinity},
+}
+"""Checks by the number of engines behind the gateway; `health`, which kills, is the last one of its group.
+
+One engine under two addresses shares its prefixes, so only two show where a conversation's prefix is.
+"""

@@ -145,7 +145,7 @@ async def test_a_version_that_is_gone_is_listed_anew(form: str) -> None:
 
 
 @pytest.mark.parametrize("line", [b"no JSON\n", None], ids=["unreadable", "gone"])
-async def test_a_server_whose_lists_are_no_use_to_its_watches_is_asked_ever_less_often(line: bytes | None) -> None:
+async def test_lists_that_help_no_watch_come_with_longer_and_longer_pauses(line: bytes | None) -> None:
     async with world() as found:
         waited = []
         for version in range(10, 14):
