@@ -157,11 +157,11 @@ async def load(gateway: Gateway) -> None:
 async def affinity(gateway: Gateway) -> None:
     """The turns of conversations go where their prefix is cached, but for one in nine, which may find it too slow.
 
-    Before, both deployments answer short and long prompts: only then is it known at both what a prompt costs there.
+    Before, both deployments answer prompts of several lengths: only then is it known at both what a token costs there.
     """
+    for number in range(48):
+        await _turn(gateway, [_message("user", f"{number}? {'You are a teacher of sums. ' * 5 * (number % 5)}")])
     prefix = "You are a patient teacher of {0}. " * 40
-    for number in range(12):
-        await _turn(gateway, [_message("user", f"{number}? {prefix.format('sums') * (number % 3)}")])
     seen = [await _conversation(gateway, prefix.format(topic)) for topic in ("history", "botany", "music")]
     num_moves = sum(before != after for turns in seen for before, after in itertools.pairwise(turns))
     assert num_moves <= 1, seen
