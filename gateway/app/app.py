@@ -499,7 +499,8 @@ class Gateway:
 
     def _take_revision(self, revision: PolicyRevision) -> None:
         before = self._in_force()
-        snapshot = self._builder.build(revision.policy, revision.revision, self.snapshot, self._membership.known)
+        members = self._membership.known(revision.policy)
+        snapshot = self._builder.build(revision.policy, revision.revision, self.snapshot, members)
         self._recalls.configure(revision.policy)
         self.policy.snapshot = snapshot
         self._membership.follow([revision.policy])
@@ -531,7 +532,7 @@ class Gateway:
             salt=canary.id,
             percent=canary.percent,
             tenants=canary.tenants,
-            members=self._membership.known,
+            members=self._membership.known(base.document, policy),
             previous=previous,
         )
 
@@ -545,7 +546,7 @@ class Gateway:
             return
         before = self._in_force()
         try:
-            snapshot = self._builder.build(base.document, base.revision, base, self._membership.known)
+            snapshot = self._builder.build(base.document, base.revision, base, self._membership.known(base.document))
             if base.trial is not None and self._canary is not None:
                 trial = self._trial_of(base.trial.snapshot.document, self._canary, snapshot, base.trial)
                 snapshot = replace(snapshot, trial=trial)

@@ -125,4 +125,10 @@ class SharedState:
             raw = open_store(
                 address, timeout_s=timeout_s, wall=self._wall, on_damage=watch.damaged, on_time=self._wall.note
             )
-        return GuardedStore(StampedStore(raw), timeout_s=timeout_s, clock=clock, observer=watch)
+        stamped = StampedStore(raw)
+        return GuardedStore(stamped, timeout_s=timeout_s, clock=clock, observer=watch, on_back=self._note_back)
+
+    def _note_back(self) -> None:
+        """Have the other connections tried once one of them has found the store again, as after a fail-over."""
+        for store in self._connected():
+            store.expect_back()

@@ -269,6 +269,11 @@ def ray_deploy(options: argparse.Namespace) -> int:
         raise UsageError(f"--dashboard: expected one such as http://ray-head:8265, got {options.dashboard!r}")
     if options.min_replicas > options.max_replicas:
         raise UsageError(f"--min-replicas: {options.min_replicas} is above --max-replicas {options.max_replicas}")
+    if options.working_dir is not None and "://" not in options.working_dir:
+        raise UsageError(
+            f"--working-dir: {options.working_dir!r} is no URI; Ray takes a zip file that every node can read, such as "
+            "https://files.example/checkout.zip or s3://bucket/checkout.zip"
+        )
     scaling = {name: getattr(options, name) for name in ("min_replicas", "max_replicas", "target_wait_s")}
     arguments = {
         "model": options.model,

@@ -127,7 +127,7 @@ def _add_ray(commands_of: argparse._SubParsersAction[CommandParser]) -> None:
     one.add_argument("--tensor-parallel", type=count, default=1, metavar="N", help="ranks of one replica, on one node")
     one.add_argument("--gpus-per-rank", type=float, default=0.0, metavar="N", help="1 on GPU nodes, 0 on CPU nodes")
     one.add_argument("--cpus", type=float, default=1.0, metavar="N", help="CPUs of one replica")
-    one.add_argument("--working-dir", metavar="URI", help="checkout for the replicas; without it their image has one")
+    one.add_argument("--working-dir", metavar="URI", help="zip file of a checkout; without it the nodes' image has one")
     one.add_argument("--port", type=count, default=8000, metavar="N", help="port of the proxies, where none runs yet")
     one.add_argument("--wait-s", type=float, default=900.0, metavar="S", help="longest wait until it runs; 0: none")
     one.set_defaults(command=commands.ray_deploy)

@@ -73,28 +73,39 @@ class Discovery:
         self.sources: dict[MemberSourceKey, FollowedSource] = {}
         """Sources that are followed."""
         self._tasks: dict[MemberSourceKey, asyncio.Task[None]] = {}
+        self._source_of: dict[str, MemberSourceKey] = {}
+        """Source of each group; of the first policy, where several name one for it."""
         self._is_due = False
 
-    @property
-    def members(self) -> Mapping[MemberSourceKey, tuple[Address, ...]]:
-        """Last known members of each source."""
-        return {key: source.members for key, source in self.sources.items()}
+    def members_for(self, policies: Iterable[Policy]) -> Mapping[MemberSourceKey, tuple[Address, ...]]:
+        """Return the members of each source with which `follow` would begin or go on.
+
+        A group whose source changes keeps its members until the new source lists its own: a change of the policy
+        leaves no group empty meanwhile. Groups that share a new source keep theirs if they are the same.
+        """
+        found: dict[MemberSourceKey, tuple[Address, ...]] = {}
+        for key, groups in _groups(policies).items():
+            source = self.sources.get(key)
+            if source is not None:
+                found[key] = source.members
+                continue
+            before = {self._source_of.get(group) for group in groups}
+            last = before.pop()
+            found[key] = () if before or last is None else self.sources[last].members
+        return found
 
     def follow(self, policies: Iterable[Policy]) -> None:
         """Follow the sources of these policies, and no others; a source that begins anew keeps its last members."""
-        wanted = {
-            deployment.discover.source
-            for policy in policies
-            for deployment in policy.deployments
-            if deployment.discover is not None
-        }
-        for key in self.sources.keys() - wanted:
+        policies = tuple(policies)
+        wanted = self.members_for(policies)
+        for key in self.sources.keys() - wanted.keys():
             del self.sources[key]
             self._tasks.pop(key).cancel()
-        for key in wanted:
+        for key, members in wanted.items():
             task = self._tasks.get(key)
             if task is None or task.done():  # one that crashed, or could not be opened, begins anew
-                self._begin(key)
+                self._begin(key, members)
+        self._source_of = {group: key for key, groups in reversed(_groups(policies).items()) for group in groups}
 
     async def settle(self, timeout_s: float) -> None:
         """Wait until every source has reported once, or until the time is over."""
@@ -112,15 +123,17 @@ class Discovery:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
         self.sources.clear()
+        self._source_of.clear()
 
-    def _begin(self, key: MemberSourceKey) -> None:
+    def _begin(self, key: MemberSourceKey, members: tuple[Address, ...]) -> None:
         try:
             reader = self._open_source(key)
         except SourceError as error:
             reader = _Unreadable(str(error))
         source = self.sources.get(key)
         if source is None:
-            source = self.sources[key] = FollowedSource(self._clock, self._note_change, partial(self._note_look, key))
+            note_look = partial(self._note_look, key)
+            source = self.sources[key] = FollowedSource(self._clock, self._note_change, note_look, members=members)
         task = asyncio.get_running_loop().create_task(reader.follow(source), name=f"members {key[0]} {key[1]}")
         task.add_done_callback(lambda done: self._note_end(source, done))
         self._tasks[key] = task
@@ -144,3 +157,13 @@ class Discovery:
     def _tell(self) -> None:
         self._is_due = False
         self._on_change()
+
+
+def _groups(policies: Iterable[Policy]) -> dict[MemberSourceKey, list[str]]:
+    """Return the ids of the groups of each source, in the order of the policies."""
+    found: dict[MemberSourceKey, list[str]] = {}
+    for policy in policies:
+        for deployment in policy.deployments:
+            if deployment.discover is not None:
+                found.setdefault(deployment.discover.source, []).append(deployment.id)
+    return found

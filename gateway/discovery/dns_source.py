@@ -128,25 +128,28 @@ class DnsSource:
     async def _look_addresses(self) -> tuple[list[Address], float]:
         """Return the members by A records, or by AAAA records where there are no others.
 
-        A host with addresses of both families would count as two. A family that cannot be looked up keeps its last
-        records while the other one answers.
+        A host with addresses of both families would count as two. The second family is looked up only where the first
+        has none, so a name server that stays silent about it delays nothing. A family that cannot be looked up keeps
+        its last records while the other one answers.
         """
-        kinds = ("A", "AAAA")
-        found = await asyncio.gather(*(self._lookup(self._name, kind) for kind in kinds), return_exceptions=True)
-        ttls: list[float] = []
-        for kind, records in zip(kinds, found, strict=True):
-            if isinstance(records, DnsRecords):
-                self._known[kind] = records.values
-                ttls.append(records.ttl_s)
-            elif not isinstance(records, SourceError):
-                raise records
-        failed = next((one for one in found if isinstance(one, SourceError)), None)
-        known = next((self._known[kind] for kind in kinds if self._known.get(kind)), ())
-        hosts = [host for _, host, _ in known]
-        if failed is not None and (not ttls or not hosts):
-            raise failed
         assert self._port is not None, "address records name no port"
-        return [Address(host, self._port) for host in hosts], min(ttls)
+        ttls: list[float] = []
+        failed: SourceError | None = None
+        for kind in ("A", "AAAA"):
+            try:
+                records = await self._lookup(self._name, kind)
+            except SourceError as error:
+                failed = failed or error
+                continue
+            ttls.append(records.ttl_s)
+            if kind == "A" and records.values:
+                self._known = {kind: records.values}
+                break
+            self._known[kind] = records.values
+        known = self._known.get("A") or self._known.get("AAAA") or ()
+        if failed is not None and (not ttls or not known):
+            raise failed
+        return [Address(host, self._port) for _, host, _ in known], min(ttls)
 
     async def _look_services(self) -> tuple[list[Address], float]:
         """Return the targets of the lowest priority value, which RFC 2782 wants to be used first."""

@@ -11,18 +11,26 @@ from routing_policies.policy.members import Address
 class FollowedSource:
     """Listing of one source; a failure never changes the members."""
 
-    def __init__(self, clock: Clock, on_change: Callable[[], None], on_look: Callable[[bool], None]) -> None:
-        """Start without members.
+    def __init__(
+        self,
+        clock: Clock,
+        on_change: Callable[[], None],
+        on_look: Callable[[bool], None],
+        *,
+        members: Sequence[Address] = (),
+    ) -> None:
+        """Start with the members that hold until the first listing.
 
         Args:
             clock: Monotonic clock.
             on_change: Called when the members have changed.
             on_look: Called after each listing or failure, with whether it was a listing.
+            members: Members before the first listing.
         """
         self._clock = clock
         self._on_change = on_change
         self._on_look = on_look
-        self.members: tuple[Address, ...] = ()
+        self.members = tuple(members)
         self.error: str | None = None
         """Reason why the source cannot be read now; None after a listing."""
         self.listed_at: float | None = None

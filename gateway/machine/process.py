@@ -84,8 +84,12 @@ class MachineProcess:
         return socket_path_of(self._runtime_dir, column)
 
     def part_of(self, value: int) -> int:
-        """Return a worker's even part of a bound that holds for the machine, at least 1."""
-        return max(-(-value // self.spec.num_workers), 1)
+        """Return a worker's part of a bound that holds for the machine, at least 1.
+
+        Parts differ by one at most and add up to the bound, unless it is below the number of workers.
+        """
+        part, num_larger = divmod(value, self.spec.num_workers)
+        return max(part + (self.spec.column <= num_larger), 1)
 
     def memory_part_of(self, num_bytes: int) -> int:
         """Return the even part of the machine's memory that a worker, or the control process, may use; at least 1."""

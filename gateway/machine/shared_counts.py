@@ -33,14 +33,20 @@ class Cell(IntEnum):
     USES = 0
     """Objects of the process that count in this row; a row without uses may be given to another name."""
     HELD = 1
-    """Permits in use."""
+    """Permits in use, and SHORT while requests of the process wait for want of one."""
     WAITING = 2
-    SHORT = 3
-    """1 while requests of the process wait for want of a permit."""
-    GRANTED_AT = 4
+    GRANTED_AT = 3
     """Monotonic nanoseconds of the process's last grant."""
-    CLOSED = 5
+    CLOSED = 4
     """Connections that were handed to the process and have closed."""
+
+
+SHORT: Final = 1 << 40
+"""What a process that is short of permits adds to its cell HELD, beyond any number of permits.
+
+One sum over the cells then tells both how many permits are in use and whether any process is short.
+"""
+HELD_MASK: Final = SHORT - 1
 
 
 class TableFull(ValueError):
@@ -149,80 +155,80 @@ class RowLock:
 
 
 class CountsRow:
-    """One row as one process sees it: what it counts itself, and what all count together."""
+    """One row as one process sees it: what it counts itself, and what all count together.
 
-    __slots__ = ("__weakref__", "_column", "_granted_at", "_held", "_short", "_waiting", "lock", "num_columns")
+    `held` is for decisions on every request, which read the cells without a call for each question.
+    """
+
+    __slots__ = ("__weakref__", "_granted_at", "column", "held", "lock", "num_columns", "waiting")
 
     def __init__(self, counts: SharedCounts, name: str) -> None:
         row = counts.row_of(name)
         weakref.finalize(self, counts.leave, row)
-        self._column = counts.column
+        self.column = counts.column
         self.num_columns = counts.num_columns
-        self._held = counts.cells(row, Cell.HELD)
-        self._waiting = counts.cells(row, Cell.WAITING)
-        self._short = counts.cells(row, Cell.SHORT)
+        self.held = counts.cells(row, Cell.HELD)
+        """Cells HELD of all processes; a process changes its own, `column`, only."""
+        self.waiting = counts.cells(row, Cell.WAITING)
+        """Waiting requests of each process."""
         self._granted_at = counts.cells(row, Cell.GRANTED_AT)
         self.lock = RowLock(counts.descriptor, row + 1)
 
     @property
     def num_held(self) -> int:
         """Permits in use, of all processes."""
-        return sum(self._held)
+        return sum(self.held) & HELD_MASK
 
     @property
     def held_elsewhere(self) -> int:
         """Permits in use by other processes."""
-        return sum(self._held) - self._held[self._column]
+        return (sum(self.held) - self.held[self.column]) & HELD_MASK
 
     @property
     def num_waiting(self) -> int:
         """Waiting requests of all processes."""
-        return sum(self._waiting)
+        return sum(self.waiting)
 
     def num_waiting_elsewhere(self, most: float) -> float:
         """Return the waiting requests of other processes, at most `most` of each."""
-        column = self._column
-        return sum(min(num, most) for other, num in enumerate(self._waiting) if other != column)
+        column = self.column
+        return sum(min(num, most) for other, num in enumerate(self.waiting) if other != column)
 
     @property
     def is_any_short(self) -> bool:
         """True if requests of any process wait for want of a permit."""
-        return any(self._short)
+        return sum(self.held) >= SHORT
 
     @property
     def is_short(self) -> bool:
         """True if requests of this process do."""
-        return self._short[self._column] != 0
+        return self.held[self.column] >= SHORT
 
     @is_short.setter
     def is_short(self, value: bool) -> None:
-        self._short[self._column] = int(value)
-
-    def hold(self, num: int) -> None:
-        """Count `num` more permits of this process, or fewer when negative."""
-        self._held[self._column] += num
+        self.held[self.column] += SHORT * (value - self.is_short)
 
     def wait(self, num: int) -> None:
         """Count `num` more waiting requests of this process, or fewer when negative."""
-        self._waiting[self._column] += num
+        self.waiting[self.column] += num
 
     def note_granted(self) -> None:
         """Put this process behind the others: of those that are short, the one whose last grant is oldest is next."""
-        self._granted_at[self._column] = time.monotonic_ns()
+        self._granted_at[self.column] = time.monotonic_ns()
 
     def num_before(self) -> int:
         """Return how many other processes have a turn before this one, each with a right to one permit."""
-        column, granted_at = self._column, self._granted_at
-        own = (granted_at[column], column) if self._short[column] else None
+        column, granted_at = self.column, self._granted_at
+        own = (granted_at[column], column) if self.is_short else None
         return sum(
             1
-            for other, is_short in enumerate(self._short)
-            if is_short and other != column and (own is None or (granted_at[other], other) < own)
+            for other, held in enumerate(self.held)
+            if held >= SHORT and other != column and (own is None or (granted_at[other], other) < own)
         )
 
     def next_short(self) -> int | None:
         """Return the process whose turn is next; None when none is short."""
-        short = [column for column, is_short in enumerate(self._short) if is_short]
+        short = [column for column, held in enumerate(self.held) if held >= SHORT]
         return min(short, key=lambda column: (self._granted_at[column], column), default=None)
 
 

@@ -17,7 +17,7 @@ from gateway.limits.ledger import Ledger
 from gateway.limits.limit import Limit
 from gateway.limits.limiter import Limiter
 from gateway.limits.permit import AdmissionRequest, Permit, Waiter
-from gateway.machine.shared_counts import CountsRow
+from gateway.machine.shared_counts import HELD_MASK, SHORT, CountsRow
 from gateway.machine.wakeups import Wakeups
 from gateway.timeline import Clock
 
@@ -37,11 +37,20 @@ class SharedLedger(Ledger):
     def refresh(self) -> None:
         """Read what is in use elsewhere, and whose turn it is."""
         row = self._row
-        self.elsewhere = row.held_elsewhere + (row.num_before() if row.is_any_short else 0)
+        total = sum(row.held)
+        if total < SHORT:
+            self.elsewhere = total - row.held[row.column]
+        else:
+            self.elsewhere = row.held_elsewhere + row.num_before()
 
     def may_start(self, share: LaneShare, tenant: str, is_long: bool, now: float) -> bool:
         """Return whether a permit is free for this lane and tenant, and a prompt of this kind may be sent."""
-        self.refresh()
+        row = self._row
+        total = sum(row.held)
+        if total < SHORT:  # as in `refresh`, without its call on every request
+            self.elsewhere = total - row.held[row.column]
+        else:
+            self.refresh()
         return super().may_start(share, tenant, is_long, now)
 
     def next_waiter(self, now: float) -> tuple[LaneShare, Waiter] | None:
@@ -57,14 +66,16 @@ class SharedLedger(Ledger):
 
     def open(self, share: LaneShare, admission_request: AdmissionRequest, is_long: bool, now: float) -> int:
         """Count one more permit; return the tokens that its prompt counts until its first token."""
-        self._row.hold(1)
-        self._row.note_granted()
+        row = self._row
+        row.held[row.column] += 1
+        row.note_granted()
         return super().open(share, admission_request, is_long, now)
 
     def close(self, share: LaneShare, admission_request: AdmissionRequest, tokens: int) -> None:
         """Uncount a permit of `tokens`."""
         super().close(share, admission_request, tokens)
-        self._row.hold(-1)
+        row = self._row
+        row.held[row.column] -= 1
 
 
 class SharedLimiter(Limiter):
@@ -81,22 +92,26 @@ class SharedLimiter(Limiter):
     @property
     def limit(self) -> int:
         """Permits that may be in use at once: what this process's lanes may have, and what others hold."""
-        ledger = self._ledger
-        return min(ledger.cap, ledger.limit + self._row.held_elsewhere)
+        return self.permits()[1]
 
     @property
     def in_flight(self) -> int:
         """Permits in use, of all processes."""
-        return self._row.num_held
+        return sum(self._row.held) & HELD_MASK
 
     def permits(self) -> tuple[int, int]:
         """Return `in_flight` and `limit`."""
-        return self._row.num_held, self.limit
+        row, ledger = self._row, self._ledger
+        total, cap = sum(row.held), ledger.cap
+        limit = ledger.limit + ((total - row.held[row.column]) & HELD_MASK)
+        return total & HELD_MASK, limit if limit < cap else cap
 
     @property
     def has_free(self) -> bool:
         """True if fewer permits are in use than may be."""
-        return self._row.num_held < self.limit
+        row, ledger = self._row, self._ledger
+        total = sum(row.held) & HELD_MASK
+        return total < ledger.cap and row.held[row.column] & HELD_MASK < ledger.limit
 
     @property
     def num_waiting(self) -> int:
@@ -105,14 +120,23 @@ class SharedLimiter(Limiter):
 
     def try_acquire(self, admission_request: AdmissionRequest) -> Permit | None:
         """Return a permit when one is free for this request and no waiting request precedes it, else None."""
-        row, cap = self._row, self._ledger.cap
-        if cap - row.num_held > row.num_columns and not row.is_any_short:
-            row.hold(1)
+        row, ledger = self._row, self._ledger
+        held, column, most = row.held, row.column, ledger.cap - row.num_columns
+        # Where a process is short, the sum is beyond any number of permits, so the decision is made under the lock.
+        if sum(held) < most and not ledger.waiting:
+            held[column] += 1
             try:
-                if cap - row.num_held >= row.num_columns and not row.is_any_short:
-                    return super().try_acquire(admission_request)
+                total = sum(held)
+                if total <= most:  # room for one more of every process, so nothing that follows exceeds the limit
+                    ledger.elsewhere = total - held[column]
+                    now, is_long = self._clock(), admission_request.is_long
+                    share = ledger.shares.get(admission_request.lane) or ledger.share_of(admission_request.lane)
+                    if not Ledger.may_start(ledger, share, admission_request.tenant, is_long, now):
+                        return None
+                    unread = ledger.open(share, admission_request, is_long, now)
+                    return Permit(self, admission_request, admission_request.tokens, now, unread)
             finally:
-                row.hold(-1)
+                held[column] -= 1
         if not row.lock.acquire():
             return None
         try:
@@ -128,11 +152,13 @@ class SharedLimiter(Limiter):
     def take_back(self, permit: Permit) -> None:
         """Return a permit whose work is over."""
         super().take_back(permit)
-        self._pass_on()
+        if sum(self._row.held) >= SHORT:
+            self._pass_on()
 
     def _close(self, share: LaneShare, admission_request: AdmissionRequest, tokens: int, unread: int) -> None:
         super()._close(share, admission_request, tokens, unread)
-        self._pass_on()
+        if sum(self._row.held) >= SHORT:
+            self._pass_on()
 
     def _enqueue(self, share: LaneShare, waiter: Waiter) -> None:
         self._row.wait(1)
@@ -204,4 +230,4 @@ class SharedLane(LiveLane):
     @property
     def total_waiting(self) -> int:
         """Number of waiting requests of all processes."""
-        return self._row.num_waiting
+        return sum(self._row.waiting)

@@ -2,13 +2,15 @@
 
 A route that takes the nearest first goes to the next zone when no candidate of a nearer one can serve: all are ejected,
 not ready or full. It comes back with hysteresis, so that a zone in trouble does not take and lose its requests again
-and again: to one that was down once it has been up for a while, to one that was full once some permits are free.
+and again: to one that was down once it has been up for a while, to one that was full once some permits are free. Zones
+change places for good only where one has been clearly nearer for a while.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import pairwise
 from typing import Final
 
 from gateway.deployments.live import LiveDeployment
@@ -21,6 +23,9 @@ NEARER_RATIO: Final = 0.8
 """Round trip to a zone, relative to that of the one before it, below which both change places."""
 LEAST_GAIN_S: Final = 0.001
 """Difference of two round trips below which they count as equal."""
+NEARER_S: Final = 30.0
+"""Time for which a zone has to be nearer before it changes places: about twice as long as the probes that count, so
+that zones of about the same round trip do not change places with the noise of their probes."""
 
 
 class _ZoneState:
@@ -73,23 +78,38 @@ class ZoneOrder:
             self._zone_of[live.id] = name
             self._zones.setdefault(name, _ZoneState()).members.append(live)
         self._order = sorted(self._zones, key=lambda name: name != own)
+        self._measured: set[frozenset[str | None]] = set()
+        """Pairs of zones whose order has been measured."""
+        self._nearer_since: dict[tuple[str | None, str | None], float] = {}
+        """Instant since which the first zone has been nearer than the second, which comes before it."""
 
     def distances(self, now: float, ejected: AbstractSet[str]) -> Mapping[str, int]:
         """Return the place of each candidate's zone, 0 for the one to use first."""
         for zone in self._zones.values():
             zone.look(now, ejected)
-        self._sort()
+        self._sort(now)
         in_use = sorted(self._order, key=lambda name: (self._zones[name].is_away, self._zones[name].is_spilling))
         places = {name: place for place, name in enumerate(in_use)}
         return {id: places[name] for id, name in self._zone_of.items()}
 
-    def _sort(self) -> None:
-        """Let zones change places that are clearly nearer than the one before them."""
+    def _sort(self, now: float) -> None:
+        """Let zones change places that have been clearly nearer than the one before them for a while.
+
+        The first measurement of two zones decides at once, because nothing but the policy ordered them before.
+        """
         order = self._order
-        for place in range(len(order) - 1, 0, -1):
-            before, after = self._zones[order[place - 1]].round_trip_s(), self._zones[order[place]].round_trip_s()
-            if before is not None and after is not None and _is_nearer(after, before):
-                order[place - 1], order[place] = order[place], order[place - 1]
+        trips = {name: seconds for name in order if (seconds := self._zones[name].round_trip_s()) is not None}
+        places = [place for place, name in enumerate(order) if name in trips]
+        for first, second in reversed([*pairwise(places)]):
+            former, latter = order[first], order[second]
+            pair = frozenset((former, latter))
+            is_first = pair not in self._measured
+            self._measured.add(pair)
+            if not _is_nearer(trips[latter], trips[former]):
+                self._nearer_since.pop((latter, former), None)
+            elif is_first or now - self._nearer_since.setdefault((latter, former), now) >= NEARER_S:
+                self._nearer_since.clear()  # other pairs are neighbours now
+                order[first], order[second] = latter, former
 
 
 def _is_nearer(round_trip_s: float, other_s: float) -> bool:

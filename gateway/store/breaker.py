@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 FAILURES_TO_OPEN: Final = 2
@@ -33,6 +34,12 @@ class Breaker:
         """Note that an open breaker is tried; the next trial is due after a pause, even if this one still waits."""
         self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
         self._retry_at = now + self._pause_s
+
+    def note_hint(self) -> None:
+        """Make a trial of an open breaker due now, because there is a reason to expect a success."""
+        if self._retry_at is not None:
+            self._retry_at = -math.inf
+            self._pause_s = FIRST_PAUSE_S
 
     def note_success(self) -> None:
         """Close the breaker after a success."""

@@ -66,11 +66,29 @@ class _Attempt(Generic[R]):
 class GuardedStore(ForwardingStore):
     """A Store that answers or raises StoreUnavailable within `timeout_s`, and at once while a breaker is open."""
 
-    def __init__(self, store: Store, *, timeout_s: float, clock: Clock, observer: StoreObserver) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        timeout_s: float,
+        clock: Clock,
+        observer: StoreObserver,
+        on_back: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Guard a store.
+
+        Args:
+            store: The store itself.
+            timeout_s: Longest time of one operation.
+            clock: Monotonic clock.
+            observer: Gets the results of operations.
+            on_back: Called when a server that was lost answers again.
+        """
         self._store = store
         self._timeout_s = timeout_s
         self._clock = clock
         self._observer = observer
+        self._on_back = on_back
         self._connect_s = max(CONNECT_S, CONNECT_TIMEOUTS * timeout_s)
         self._breakers: dict[str, Breaker] = {}
         self._is_up: bool | None = None
@@ -118,6 +136,11 @@ class GuardedStore(ForwardingStore):
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
         await self._store.aclose()
+
+    def expect_back(self) -> None:
+        """Have lost servers tried at the watch's next look: another connection has just found one."""
+        for breaker in self._breakers.values():
+            breaker.note_hint()
 
     async def watch(self) -> None:
         """Check the servers until cancelled, and a lost one at growing intervals.
@@ -199,9 +222,13 @@ class GuardedStore(ForwardingStore):
         return result
 
     def _note_answer(self, node: str) -> None:
-        self._breaker(node).note_success()
+        breaker = self._breaker(node)
+        was_open = not breaker.is_closed
+        breaker.note_success()
         if self._is_up is not True and not self._are_some_open:
             self._set_up("")
+        if was_open:
+            self._on_back()
 
     def _note_failure(self, attempt: _Attempt[R], error: StoreUnavailable) -> None:
         """Note a failure; a store that has an answer to it can be read, and may take the next write."""

@@ -14,6 +14,8 @@ _OUTLIER_RATIO: Final = 3.0
 """Maximum ratio of a target to its prediction; larger targets are clamped, because one hiccup is not a new speed."""
 _TINY: Final = 1e-9
 _MAX_WEIGHT: Final = 1e9
+_OTHER_MACHINE: Final = math.log(3.0)
+"""Mean log ratio to the prior beyond which it was meant for another machine."""
 
 
 class NonNegativeRegression:
@@ -22,9 +24,23 @@ class NonNegativeRegression:
     An error of 10 % weighs the same for small and large targets. Samples fade by `decay` each. The coefficients start
     at `prior` and stay near it where the samples carry little information. Coordinate descent solves from the last
     solution, every `refit_every` samples.
+
+    A machine far slower or faster than the prior is that much so in every coefficient: the first samples find the
+    factor. Else features that are rare or small would stay at a prior meant for another machine.
     """
 
-    __slots__ = ("_decay", "_gram", "_moments", "_num_samples", "_prior", "_refit_every", "_ridge", "_weight", "terms")
+    __slots__ = (
+        "_decay",
+        "_gram",
+        "_log_factor",
+        "_moments",
+        "_num_samples",
+        "_prior",
+        "_refit_every",
+        "_ridge",
+        "_weight",
+        "terms",
+    )
 
     def __init__(self, prior: Sequence[float], scales: Sequence[float], *, decay: float, refit_every: int = 4) -> None:
         """Create the model; `scales` is a usual size of each feature, so that the prior binds all of them equally."""
@@ -39,6 +55,8 @@ class NonNegativeRegression:
         self._weight = 1.0
         """Weight of the last sample, relative to which earlier ones fade."""
         self._num_samples = 0
+        self._log_factor = 0.0
+        """Mean log ratio of the first targets to what the prior predicts."""
         self.terms = list(prior)
         """The coefficients; the list stays the same one."""
 
@@ -57,8 +75,13 @@ class NonNegativeRegression:
         """Update the coefficients from one sample, `target` > 0; `predicted` saves a call of `predict`."""
         if predicted is None:
             predicted = self.predict(features)
-        if target > _OUTLIER_RATIO * predicted and self._num_samples >= _MIN_SAMPLES:
-            target = _OUTLIER_RATIO * predicted
+        if self._num_samples >= _MIN_SAMPLES:
+            if target > _OUTLIER_RATIO * predicted:
+                target = _OUTLIER_RATIO * predicted
+        else:
+            by_prior: float = sum(map(mul, self._prior, features))
+            log = math.log(max(target, _TINY) / max(by_prior, _TINY))
+            self._log_factor += (log - self._log_factor) / (self._num_samples + 1)
         size = target if target > predicted else predicted
         unit = 1.0 / (size if size > _TINY else _TINY)
         gram, moments = self._gram, self._moments
@@ -84,6 +107,7 @@ class NonNegativeRegression:
 
     def _refit(self) -> None:
         terms, gram, moments, prior, weight = self.terms, self._gram, self._moments, self._prior, self._weight
+        factor = math.exp(self._log_factor) if abs(self._log_factor) > _OTHER_MACHINE else 1.0
         known: list[tuple[int, list[float], float, float, float]] = []
         for row, line in enumerate(gram):
             own = line[row]
@@ -91,8 +115,8 @@ class NonNegativeRegression:
                 continue
             for other in known:  # only one half of the symmetric sums is up to date
                 other[1][row] = line[other[0]]
-            held = weight * self._ridge[row]
-            known.append((row, line, own, own + held, moments[row] + held * prior[row]))
+            held = weight * self._ridge[row] / factor**2
+            known.append((row, line, own, own + held, moments[row] + held * factor * prior[row]))
         for _ in range(_SWEEPS):
             for row, line, own, whole, wanted in known:
                 found = (wanted - sum(map(mul, line, terms)) + own * terms[row]) / whole

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.clients.__main__ import replace_between
-from tests.upstream_engines.checks import CHECKS
+from tests.upstream_engines.checks import CHECKS, CHECKS_BY_ENGINES, Check, Gateway
 from tests.upstream_engines.engines import ENGINES, ROOT, UpstreamEngine
 from tests.upstream_engines.stack import behind_gateway
 
@@ -36,22 +36,28 @@ def model_file() -> Path:
 async def run_checks(engine: UpstreamEngine) -> dict[str, str | None]:
     """Run every check that the engine's API can pass, in order."""
     found: dict[str, str | None] = {}
-    async with behind_gateway(engine, engine.prepare(model_file())) as gateway:
-        for name, check in CHECKS.items():
-            if name in engine.lacks:
-                continue
-            began = time.monotonic()
-            try:
-                await check(gateway)
-            except Exception as error:
-                found[name] = f"{type(error).__name__}: {error}"[:2000]
-            else:
-                found[name] = None
-            print(f"{'ok' if found[name] is None else 'RED':3} {engine.name} {name} {time.monotonic() - began:.1f} s")
-            if found[name] is not None:
-                print("    " + str(found[name]).replace("\n", "\n    "))
-            sys.stdout.flush()
-    return found
+    model = engine.prepare(model_file())
+    for num_engines, checks in CHECKS_BY_ENGINES.items():
+        async with behind_gateway(engine, model, num_engines=num_engines) as gateway:
+            for name, check in checks.items():
+                if name not in engine.lacks:
+                    found[name] = await _problem_of(engine, name, check, gateway)
+    return {name: found[name] for name in CHECKS if name in found}
+
+
+async def _problem_of(engine: UpstreamEngine, name: str, check: Check, gateway: Gateway) -> str | None:
+    """Run one check and print how it went; return what is wrong."""
+    began = time.monotonic()
+    problem = None
+    try:
+        await check(gateway)
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"[:2000]
+    print(f"{'ok' if problem is None else 'RED':3} {engine.name} {name} {time.monotonic() - began:.1f} s")
+    if problem is not None:
+        print("    " + problem.replace("\n", "\n    "))
+    sys.stdout.flush()
+    return problem
 
 
 def table(rows: Mapping[str, tuple[str, Outcome]]) -> str:

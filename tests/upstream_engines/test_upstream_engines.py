@@ -24,8 +24,8 @@ def test_every_check_holds_behind_the_gateway(name: str) -> None:
 
 
 def test_every_engine_has_a_policy_that_ships() -> None:
-    for name in ENGINES:
-        path = ROOT / "routing_policies" / "presets" / f"{name.replace('.', '-')}.yaml"
+    for engine in ENGINES.values():
+        path = ROOT / "routing_policies" / "presets" / f"{engine.policy}.yaml"
         assert len(load_policy(path.read_text(), source=path.name).deployments) == 2
 
 

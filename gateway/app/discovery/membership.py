@@ -51,10 +51,9 @@ class Membership:
             on_crash=lambda error: log.failure("discovery_failed", error),
         )
 
-    @property
-    def known(self) -> MembersBySource:
-        """Last known members of each source."""
-        return self._discovery.members
+    def known(self, *policies: Policy) -> MembersBySource:
+        """Return the members with which these policies come into force, or are in force."""
+        return self._discovery.members_for(policies)
 
     def follow(self, policies: Iterable[Policy]) -> None:
         """Follow the sources of these policies, and no others."""

@@ -73,16 +73,20 @@ class EndpointSliceWatch:
 
     async def follow(self, listing: Listing) -> None:
         """List and watch for ever; ends by cancellation."""
-        backoff = pauses()
+        # A list that succeeds says nothing of the watch after it: only an event makes the watch's pauses short again.
+        lists, watches = pauses(), pauses()
+        backoff = lists
         while True:
             try:
                 if not self._version:
+                    backoff = lists
                     await self._list()
+                    lists.reset()
                     self._tell(listing)
-                    backoff.reset()
-                has_read = await self._watch(listing, backoff)
+                backoff = watches
+                has_read = await self._watch(listing, watches)
                 # A server that ends each watch at once, or after one event, is not hurried.
-                await self._pause(FIRST_PAUSE_S if has_read else backoff.failed())
+                await self._pause(FIRST_PAUSE_S if has_read else watches.failed())
             except _Gone:
                 self._version = ""
                 await self._pause(backoff.failed())

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import pytest
 
+from gateway.store.base import StoreUnavailable
 from tests.gateway.quota_policy import key_of, quota_policy
 from tests.gateway.scripted import ScriptedUpstream, hang
 from tests.gateway.stack import Reply, Stack, chat, encode, running
@@ -76,6 +77,28 @@ async def test_a_killed_redis_costs_no_request_and_no_time(stack: Stack, server:
     server.start()
     await until_store_is(stack, up=True)
     await serve(stack, tenant)
+
+
+async def test_the_connection_that_finds_the_store_again_has_the_others_tried(
+    stack: Stack, server: RedisServer, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = stack.gateway._stores
+    side = (stores.control, stores._entries)
+    await serve(stack, tenant, 1)
+    server.kill()
+    for store in side:
+        with pytest.raises(StoreUnavailable):
+            await store.get("s", "k")
+    await serve(stack, tenant, 4)
+    await until_store_is(stack, up=False)
+    monkeypatch.setattr("gateway.store.breaker.MAX_PAUSE_S", 300.0)
+    for store in side:
+        for _ in range(12):
+            store._breaker("").note_trial(store._clock())
+    server.start()
+    async with asyncio.timeout(60):  # by their own pauses they would be tried minutes later
+        while not all(store.is_up for store in (stores.limits, *side)):
+            await asyncio.sleep(0.02)
 
 
 async def test_a_frozen_redis_costs_no_request_and_next_to_no_time(

@@ -208,3 +208,16 @@ def test_of_thousands_of_plain_answers_a_second_a_few_are_learned_from_and_all_a
         flight.ended(2.0, None)
     assert (forecast.num_seqs(3.0), forecast.num_pending) == (0, 0)
     forecast._outstanding.check_integrity()
+
+
+def test_a_conversation_is_worth_its_cached_prefix_on_a_machine_of_slow_prompts() -> None:
+    """4 ms a token, as small models take on a CPU: eighty times the prior."""
+    forecast, now = DeploymentForecast(), 100.0
+    for number in range(24):
+        tokens = 20 + 30 * (number % 5)
+        flight = forecast.note_sent(now, Price(prompt_tokens=tokens, uncached_tokens=tokens, output_tokens=4))
+        now += 0.1 + 0.004 * tokens
+        flight.first_token(now)
+        flight.ended(now, None)
+        now += 6.0
+    assert forecast.ttft_s(now, 300) - forecast.ttft_s(now, 60) > 0.25, "0.96 in truth, 0.01 by the prior"

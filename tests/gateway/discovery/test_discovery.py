@@ -16,8 +16,13 @@ ONE: MemberSourceKey = ("list", "one", None)
 TWO: MemberSourceKey = ("list", "two", None)
 
 
-def policy(*names: str, slow_start_s: int = 30) -> Policy:
-    lines = [f"  - {{id: {n}, model: m, discover: {{list: {n}, slow_start_s: {slow_start_s}}}}}" for n in names]
+def policy(*names: str, slow_start_s: int = 30, **sources: str) -> Policy:
+    """Groups with lists of their own names, and `sources`: groups with lists of other names."""
+    lists = {**{name: name for name in names}, **sources}
+    lines = [
+        f"  - {{id: {group}, model: m, discover: {{list: {name}, slow_start_s: {slow_start_s}}}}}"
+        for group, name in lists.items()
+    ]
     lines.append("  - {id: fixed, model: m, url: 'http://fixed'}")
     return load_policy("\n".join(["schema_version: 1", "deployments:", *lines, ""]), source="test")
 
@@ -56,6 +61,10 @@ class World:
         self.opened[key] = Crashing() if key[1] == "crashing" else Held()
         return self.opened[key]
 
+    @property
+    def members(self) -> dict[MemberSourceKey, tuple[Address, ...]]:
+        return {key: source.members for key, source in self.discovery.sources.items()}
+
     def changed(self) -> None:
         self.num_changes += 1
 
@@ -88,7 +97,7 @@ async def test_several_changes_in_one_turn_are_reported_once() -> None:
     world.take(ONE, A)
     world.take(TWO, A, B)
     await turn()
-    assert (world.num_changes, world.discovery.members) == (1, {ONE: (A,), TWO: (A, B)})
+    assert (world.num_changes, world.members) == (1, {ONE: (A,), TWO: (A, B)})
     world.take(ONE, A)
     await turn()
     assert world.num_changes == 1
@@ -104,9 +113,63 @@ async def test_a_new_policy_keeps_the_sources_that_it_names() -> None:
     world.discovery.follow([policy("one", slow_start_s=0)])
     await turn()
     assert (first.is_followed, world.opened[TWO].is_followed) == (True, False)
-    assert world.discovery.members == {ONE: (A,)}
+    assert world.members == {ONE: (A,)}
     await world.discovery.aclose()
     assert not first.is_followed
+
+
+async def test_a_group_keeps_its_members_until_its_new_source_lists_its_own() -> None:
+    world = World()
+    world.discovery.follow([policy("one")])
+    await turn()
+    world.take(ONE, A)
+    changed = policy(one="two")
+    assert world.discovery.members_for([changed]) == {TWO: (A,)}, "a snapshot is built before its sources are followed"
+    assert world.members == {ONE: (A,)}
+    world.discovery.follow([changed])
+    await turn()
+    assert (world.members, world.opened[ONE].is_followed, world.num_changes) == ({TWO: (A,)}, False, 1)
+    source = world.discovery.sources[TWO]
+    assert (source.has_reported, source.age_s()) == (False, None)
+    world.take(TWO, B)
+    await turn()
+    assert (world.members, world.num_changes) == ({TWO: (B,)}, 2)
+    world.discovery.follow([policy(one="three")])
+    await turn()
+    world.take(("list", "three", None))
+    await turn()
+    assert (world.members, world.num_changes) == ({("list", "three", None): ()}, 3), "an empty listing is a listing"
+    await world.discovery.aclose()
+
+
+async def test_a_canary_with_another_source_begins_with_the_members_of_the_policy_in_force() -> None:
+    world = World()
+    world.discovery.follow([policy("one")])
+    await turn()
+    world.take(ONE, A)
+    world.discovery.follow([policy("one"), policy(one="two")])
+    await turn()
+    assert world.members == {ONE: (A,), TWO: (A,)}
+    world.take(ONE, A, B)
+    assert world.discovery.members_for([policy(one="four")]) == {("list", "four", None): (A, B)}
+    await world.discovery.aclose()
+
+
+async def test_groups_that_begin_to_share_a_source_do_not_get_each_others_members() -> None:
+    world = World()
+    world.discovery.follow([policy("one", "two")])
+    await turn()
+    world.take(ONE, A)
+    world.take(TWO, B)
+    shared: MemberSourceKey = ("list", "three", None)
+    assert world.discovery.members_for([policy(one="three", two="three")]) == {shared: ()}
+    assert world.discovery.members_for([policy(one="three", new="three")]) == {shared: ()}
+    world.discovery.follow([policy(one="three")])
+    assert world.discovery.members_for([policy(one="four", other="five")]) == {
+        ("list", "four", None): (A,),
+        ("list", "five", None): (),
+    }
+    await world.discovery.aclose()
 
 
 async def test_a_source_that_cannot_be_opened_is_a_failure_and_no_crash() -> None:
@@ -150,7 +213,7 @@ async def test_a_source_that_crashed_is_followed_again_with_the_next_policy_and_
     await turn()
     first = world.opened[crashing]
     world.discovery.follow([policy("crashing", slow_start_s=0)])
-    assert world.discovery.members == {crashing: (A,)}
+    assert world.members == {crashing: (A,)}
     await turn()
     assert world.opened[crashing] is not first
     assert (len(world.crashes), world.num_changes) == (2, 1)

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from gateway.discovery.dns_source import LEAST_TTL_S, LONGEST_TTL_S, NEGATIVE_TTL_S, DnsClient, DnsRecords, DnsSource
+from gateway.discovery.dns_source import (
+    LEAST_TTL_S,
+    LONGEST_TTL_S,
+    LOOKUP_TIMEOUT_S,
+    NEGATIVE_TTL_S,
+    DnsClient,
+    DnsRecords,
+    DnsSource,
+)
 from gateway.discovery.source import SourceError
 from tests.gateway.discovery.recorded import Pauses, following
 from tests.gateway.discovery.scripted_dns import scripted_dns
@@ -30,6 +40,35 @@ async def test_ipv6_addresses_are_the_members_where_there_are_no_others() -> Non
             assert await seen.next() == ["[fd00::1]:8000", "[fd00::2]:8000"]
 
 
+async def test_a_server_that_is_silent_about_the_other_family_delays_nothing() -> None:
+    async with scripted_dns() as server:
+        server.zone = {(FULL, "A"): ["10.0.0.1"], (FULL, "AAAA"): "silent"}
+        async with following(DnsSource(NAME, 8000, DnsClient(server.server), pause=Pauses())) as seen:
+            async with asyncio.timeout(LOOKUP_TIMEOUT_S / 2):
+                assert await seen.next() == ["10.0.0.1:8000"]
+
+
+async def test_the_other_family_is_used_while_the_first_fails_and_nothing_is_known_of_it() -> None:
+    async with scripted_dns() as server:
+        server.zone = {(FULL, "A"): "SERVFAIL", (FULL, "AAAA"): ["fd00::1"]}
+        async with following(DnsSource(NAME, 8000, DnsClient(server.server), pause=Pauses())) as seen:
+            assert await seen.next() == ["[fd00::1]:8000"]
+
+
+async def test_a_family_that_was_left_for_the_other_one_is_not_remembered() -> None:
+    async with scripted_dns() as server:
+        server.zone = {(FULL, "AAAA"): ["fd00::1"]}
+        pauses = Pauses()
+        async with following(DnsSource(NAME, 8000, DnsClient(server.server), pause=pauses)) as seen:
+            assert await seen.next() == ["[fd00::1]:8000"]
+            server.zone = {(FULL, "A"): ["10.0.0.1"]}
+            await pauses.pass_()
+            assert await seen.next() == ["10.0.0.1:8000"]
+            server.zone = {(FULL, "AAAA"): "SERVFAIL"}
+            await pauses.pass_()
+            assert NAME in await seen.failure()
+
+
 async def test_the_name_is_resolved_anew_when_the_ttl_ends() -> None:
     async with scripted_dns() as server:
         server.zone = {(FULL, "A"): ["10.0.0.1"]}
@@ -37,7 +76,7 @@ async def test_the_name_is_resolved_anew_when_the_ttl_ends() -> None:
         async with following(DnsSource(NAME, 8000, DnsClient(server.server), pause=pauses)) as seen:
             assert await seen.next() == ["10.0.0.1:8000"]
             server.zone = {(FULL, "A"): ["10.0.0.1", "10.0.0.9"]}
-            assert len(server.questions) == 2
+            assert len(server.questions) == 1, "the other family is not needed"
             await pauses.pass_()
             assert await seen.next() == ["10.0.0.1:8000", "10.0.0.9:8000"]
 

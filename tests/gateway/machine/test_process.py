@@ -28,10 +28,22 @@ def process(column: int, num_workers: int, folder: Path) -> MachineProcess:
     return MachineProcess(msgspec.json.decode(msgspec.json.encode(spec), type=MachineProcessSpec), folder)
 
 
-@pytest.mark.parametrize(("value", "num_workers", "part"), [(10_000, 4, 2500), (10, 4, 3), (1, 8, 1), (0, 2, 1)])
-def test_a_worker_has_an_even_part_of_a_bound(value: int, num_workers: int, part: int, tmp_path: Path) -> None:
-    found = process(1, num_workers, tmp_path)
-    assert found.part_of(value) == part
+@pytest.mark.parametrize(
+    ("value", "parts"),
+    [(10_000, [2500] * 4), (10_000, [3334, 3333, 3333]), (10, [3, 3, 2, 2]), (11, [3, 3, 3, 2]), (7, [4, 3])],
+)
+def test_workers_have_even_parts_of_a_bound_that_add_up_to_it(value: int, parts: list[int], tmp_path: Path) -> None:
+    workers = [process(column, len(parts), tmp_path) for column in range(1, len(parts) + 1)]
+    assert [worker.part_of(value) for worker in workers] == parts
+    assert sum(parts) == value
+    for worker in workers:
+        worker.handed.close()
+
+
+@pytest.mark.parametrize(("value", "num_workers"), [(1, 8), (0, 2)])
+def test_no_part_of_a_bound_is_empty(value: int, num_workers: int, tmp_path: Path) -> None:
+    found = process(num_workers, num_workers, tmp_path)
+    assert found.part_of(value) == 1
     found.handed.close()
 
 

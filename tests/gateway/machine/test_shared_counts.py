@@ -28,12 +28,30 @@ def rows(table: list[SharedCounts], name: str = "deployment a") -> list[CountsRo
     return [CountsRow(counts, name) for counts in table]
 
 
+def hold(row: CountsRow, num: int) -> None:
+    row.held[row.column] += num
+
+
+def test_being_short_changes_no_count_of_permits(table: list[SharedCounts]) -> None:
+    first, second, _ = rows(table)
+    hold(first, 5)
+    for is_short in (True, True, False, False, True):
+        second.is_short = is_short
+        hold(second, 2)
+        assert (second.is_short, first.is_short) == (is_short, False)
+        assert first.is_any_short == is_short
+        assert (first.held_elsewhere, second.held_elsewhere) == (first.num_held - 5, 5)
+    assert first.num_held == 15
+    hold(second, -10)
+    assert (first.num_held, second.is_short) == (5, True)
+
+
 def test_what_each_process_counts_adds_up(table: list[SharedCounts]) -> None:
     first, second, _ = rows(table)
-    first.hold(2)
-    second.hold(3)
+    hold(first, 2)
+    hold(second, 3)
     second.wait(1)
-    first.hold(-1)
+    hold(first, -1)
 
     assert (first.num_held, second.num_held) == (4, 4)
     assert (first.held_elsewhere, second.held_elsewhere) == (3, 1)
@@ -43,7 +61,7 @@ def test_what_each_process_counts_adds_up(table: list[SharedCounts]) -> None:
 def test_names_have_rows_of_their_own(table: list[SharedCounts]) -> None:
     found = [CountsRow(table[0], f"deployment {number}") for number in range(100)]
     for number, row in enumerate(found):
-        row.hold(number)
+        hold(row, number)
     again = [CountsRow(table[1], f"deployment {number}") for number in range(100)]
 
     assert [row.num_held for row in again] == list(range(100))
@@ -64,8 +82,8 @@ def test_processes_take_turns_oldest_grant_first(table: list[SharedCounts]) -> N
 
 def test_a_dead_process_leaves_nothing(table: list[SharedCounts]) -> None:
     first, second, _ = rows(table)
-    first.hold(2)
-    second.hold(3)
+    hold(first, 2)
+    hold(second, 3)
     second.wait(4)
     second.is_short = True
     table[0].clear(1)
@@ -130,7 +148,7 @@ def test_a_new_name_waits_longer_for_the_lock_than_a_grant(
                 os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
 
         monkeypatch.setattr(time, "sleep", pause)
-        CountsRow(table[0], "deployment a").hold(1)
+        hold(CountsRow(table[0], "deployment a"), 1)
     assert 0.05 < sum(pauses) < 0.1
 
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 import pytest
 
 from gateway.errors import Shed
-from gateway.limits.lane import LaneRules
+from gateway.limits.lane import LaneRules, LiveLane
 from gateway.limits.lane_share import LaneShare
+from gateway.limits.ledger import Ledger
 from gateway.limits.limit import StaticLimit
+from gateway.limits.limiter import Limiter
 from gateway.limits.permit import AdmissionRequest, Permit
 from gateway.machine.shared_counts import CountsRow, SharedCounts, create_table
-from gateway.machine.shared_limiter import SharedLane, SharedLedger, SharedLimiter
+from gateway.machine.shared_limiter import SharedLane, SharedLimiter
 from gateway.machine.wakeups import Wakeups
 
 NUM = 3
@@ -140,18 +144,18 @@ async def test_a_process_that_is_preempted_before_it_takes_a_permit_exceeds_no_l
 ) -> None:
     with machine(10) as all_of_them:
         permits = [await all_of_them.acquire(1) for _ in range(6)]
-        look = SharedLedger.may_start
+        look = Ledger.may_start
 
-        def is_preempted_after(self: SharedLedger, share: LaneShare, tenant: str, is_long: bool, now: float) -> bool:
+        def is_preempted_after(self: Ledger, share: LaneShare, tenant: str, is_long: bool, now: float) -> bool:
             may_start = look(self, share, tenant, is_long, now)
-            monkeypatch.setattr(SharedLedger, "may_start", look)
+            monkeypatch.setattr(Ledger, "may_start", look)
             for process in (1, 2):
                 admission_request = AdmissionRequest(all_of_them.lanes[process])
                 while (permit := all_of_them.limiters[process].try_acquire(admission_request)) is not None:
                     permits.append(permit)
             return may_start
 
-        monkeypatch.setattr(SharedLedger, "may_start", is_preempted_after)
+        monkeypatch.setattr(Ledger, "may_start", is_preempted_after)
         permits.append(await all_of_them.acquire(0))
         assert all_of_them.limiters[0].in_flight == len(permits) == 10
         for permit in permits:
@@ -232,3 +236,33 @@ async def test_random_traffic_never_exceeds_the_limit_and_leaves_nothing(seed: i
         assert most <= limit
         assert {limiter.in_flight for limiter in all_of_them.limiters} == {0}
         assert {limiter.num_waiting for limiter in all_of_them.limiters} == {0}
+
+
+def num_calls(limiter: Limiter, lane: LiveLane) -> int:
+    """Return how many functions, of ours and of the interpreter, a request's way through a limiter calls."""
+    num = 0
+
+    def note(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal num
+        num += event in ("call", "c_call")
+
+    request = AdmissionRequest(lane)
+    for is_warm in (False, True):
+        sys.setprofile(note if is_warm else None)
+        try:
+            limiter.expected_wait(1.0, request, 0.1, False)
+            assert limiter.has_free
+            permit = limiter.try_acquire(request)
+            assert permit is not None
+            limiter.permits()
+            permit.release()
+        finally:
+            sys.setprofile(None)
+    return num
+
+
+async def test_counting_for_all_processes_costs_a_request_few_calls() -> None:
+    with machine(64) as all_of_them:
+        shared = num_calls(all_of_them.limiters[0], all_of_them.lanes[0])
+    own = num_calls(Limiter(StaticLimit(64), clock=time.monotonic), LiveLane("batch", rules=LaneRules()))
+    assert shared - own <= 14

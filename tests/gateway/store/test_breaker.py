@@ -45,3 +45,17 @@ def test_failures_of_what_was_under_way_do_not_lengthen_the_pause() -> None:
     for _ in range(50):
         breaker.note_failure(0.0, is_sure=True)
     assert breaker.is_trial_due(FIRST_PAUSE_S)
+
+
+def test_a_hint_makes_a_trial_due_now_and_pauses_short_again() -> None:
+    breaker = Breaker()
+    breaker.note_hint()
+    assert breaker.is_closed
+    breaker.note_failure(0.0, is_sure=True)
+    for _ in range(5):
+        breaker.note_trial(0.0)
+    assert not breaker.is_trial_due(MAX_PAUSE_S / 2)
+    breaker.note_hint()
+    assert breaker.is_trial_due(0.0)
+    breaker.note_trial(0.0)
+    assert breaker.is_trial_due(2 * FIRST_PAUSE_S)

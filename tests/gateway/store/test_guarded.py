@@ -224,3 +224,33 @@ async def test_closing_leaves_nothing_running() -> None:
         await task
     assert moody.is_closed
     assert moody.num_cancelled == 1
+
+
+async def test_a_store_that_is_back_has_the_others_tried_at_once() -> None:
+    """The clock stands, so no trial comes due by its time."""
+    stores: list[GuardedStore] = []
+
+    def tell() -> None:
+        for each in stores:
+            each.expect_back()
+
+    moods = [Moody(), Moody()]
+    for mood in moods:
+        raw: Any = mood
+        stores.append(GuardedStore(raw, timeout_s=0.5, clock=lambda: 0.0, observer=Heard(), on_back=tell))
+        mood.error = StoreUnavailable(StoreLoss.DOWN, "refused")
+    for store in stores:
+        with pytest.raises(StoreUnavailable):
+            await store.get("s", "k")
+    watch = asyncio.create_task(stores[1].watch())
+    for mood in moods:
+        mood.error = None
+    await asyncio.sleep(0.2)  # several looks of the watch
+    assert not stores[1].is_up
+    await stores[0].ping()
+    async with asyncio.timeout(3):
+        while not stores[1].is_up:
+            await asyncio.sleep(0.01)
+    watch.cancel()
+    for store in stores:
+        await store.aclose()

@@ -92,3 +92,22 @@ def test_time_per_token_depends_on_the_rows() -> None:
 def test_whoever_erred_less_lately_weighs_more() -> None:
     assert blended((1.0, 0.1), (2.0, 0.1)) == pytest.approx(1.5)
     assert blended((1.0, 0.01), (2.0, 1.0)) == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.parametrize("factor", [0.1, 1.0, 20.0, 300.0])
+def test_rare_and_small_features_are_learned_on_a_machine_far_from_the_prior(factor: float) -> None:
+    """A base of 20 ms and 50 µs a token, `factor` times as much, from prompts of 20 to 140 tokens."""
+    model = TtftModel(prior=(0.02, 5e-5), scales=(1.0, 1000.0))
+    for number in range(200):
+        tokens = 20.0 + 30.0 * (number % 5)
+        model.observe(float(number), (1.0, tokens), factor * (0.02 + 5e-5 * tokens))
+    long_s = factor * (0.02 + 5e-5 * 2000.0)
+    assert model.predict_s(1000.0, (1.0, 2000.0)) == pytest.approx(long_s, rel=0.5)
+
+
+def test_a_machine_near_the_prior_is_learned_as_before() -> None:
+    """Twice as slow is no other machine: the prior holds where samples have little to say."""
+    model = TtftModel(prior=(0.02, 5e-5), scales=(1.0, 1000.0))
+    for number in range(8):
+        model.observe(float(number), (1.0, 50.0), 0.04)
+    assert model.terms[1] < 2 * 5e-5

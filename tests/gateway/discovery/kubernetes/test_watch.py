@@ -144,6 +144,27 @@ async def test_a_version_that_is_gone_is_listed_anew(form: str) -> None:
         assert found.seen.events.qsize() <= 1, "being gone is no failure"
 
 
+@pytest.mark.parametrize("line", [b"no JSON\n", None], ids=["unreadable", "gone"])
+async def test_lists_that_help_no_watch_come_with_longer_and_longer_pauses(line: bytes | None) -> None:
+    async with world() as found:
+        waited = []
+        for version in range(10, 14):
+            watch = await found.listed(version, "10.0.0.1")
+            if line is None:
+                await watch.event("ERROR", GONE)
+            else:
+                await watch.raw(line)
+            waited.append(await found.pauses.pass_())
+        assert waited == [0.5, 1.0, 2.0, 4.0]
+        watch = await found.listed(20, "10.0.0.1")
+        await watch.event("BOOKMARK", bookmark(21))
+        await watch.end()
+        await found.pauses.pass_()
+        again = await found.watched(21)
+        await again.event("ERROR", GONE)
+        assert await found.pauses.pass_() == 0.5, "an event came, so the pauses begin anew"
+
+
 async def test_a_long_list_comes_in_pages_and_is_taken_as_a_whole() -> None:
     async with world() as found:
         first = await found.api.call()
