@@ -115,7 +115,7 @@ def _fresh(kind: str, rng: random.Random) -> dict[str, Any]:
 async def _ttft_s(
     client: httpx.AsyncClient, body: dict[str, Any], order: ResumeOrder | None = None, key: bytes = b""
 ) -> float:
-    """Return the seconds from a request to the first event with content of any kind."""
+    """Return the seconds from a request to the first event with content, or to the end of an empty answer."""
     began_at = time.monotonic()
     async with client.stream("POST", "/v1/chat/completions", **_request(body, order, key)) as reply:
         assert reply.status_code == 200, await reply.aread()
@@ -144,8 +144,10 @@ def _request(body: dict[str, Any], order: ResumeOrder | None, key: bytes) -> dic
 
 
 def _has_content(event: dict[str, Any]) -> bool:
-    deltas = [choice["delta"] for choice in event["choices"]]
-    return any(value for delta in deltas for name, value in delta.items() if name != "role")
+    for choice in event["choices"]:  # an answer may also be empty
+        if choice["finish_reason"] or any(value for name, value in choice["delta"].items() if name != "role"):
+            return True
+    return False
 
 
 def _ms(seconds: float) -> float:

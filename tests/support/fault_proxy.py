@@ -102,6 +102,7 @@ class FaultProxy:
         task.add_done_callback(end)
 
     async def _serve(self, client: socket.socket) -> None:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does so for its own sockets only
         reader, writer = await asyncio.open_connection(sock=client)
         try:
             await self._join(reader, writer)
