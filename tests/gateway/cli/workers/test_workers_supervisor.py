@@ -111,8 +111,8 @@ async def test_a_dead_workers_counts_are_void_and_it_starts_again(tmp_path: Path
             CountsRow(SharedCounts(table, num_columns=plan.counts.num_columns, column=column), "deployment a")
             for column in (1, 2)
         )
-        dead.hold(3)
-        other.hold(1)
+        dead.held[dead.column] += 3
+        other.held[other.column] += 1
         process = supervisor._children[1]._process
         assert process is not None
         process.kill()
