@@ -13,6 +13,7 @@ from tests.upstream_engines.engines import ENGINES, ROOT
 
 
 @pytest.mark.e2e
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", sorted(ENGINES))
 def test_every_check_holds_behind_the_gateway(name: str) -> None:
     engine = ENGINES[name]
