@@ -79,17 +79,13 @@ def test_a_long_agreement_is_the_longest_that_there_is(answer: list[int], predic
 @given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), min_size=1, max_size=12))
 def test_the_place_is_the_one_that_its_definition_gives(answer: list[int], predicted: list[int]) -> None:
     def nearest(output: list[int], expected: int, reach: int) -> tuple[int, int]:
-        """The longest agreement of the output's end at most `reach` from the expected place, the nearest of equal ones."""
-        sizes = [
-            (
-                next(
-                    size for size in range(len(output), -1, -1) if predicted[:at][-size:] == output[-size:] or not size
-                ),
-                at,
-            )
-            for at in range(1, len(predicted) + 1)
-            if abs(at - expected) <= reach
-        ]
+        """The longest agreement of the output's end within reach of the expected place, the nearest of equal ones."""
+
+        def agrees(at: int, size: int) -> bool:
+            return not size or predicted[:at][-size:] == output[-size:]
+
+        places = [at for at in range(1, len(predicted) + 1) if abs(at - expected) <= reach]
+        sizes = [(max(size for size in range(len(output) + 1) if agrees(at, size)), at) for at in places]
         size, at = max(sizes, key=lambda one: (one[0], -abs(one[1] - expected), -one[1]), default=(0, -1))
         return (at, size) if size else (-1, 0)
 
