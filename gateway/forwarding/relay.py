@@ -295,7 +295,7 @@ class _StreamRelay:
         if self._turn.record.drafted:
             left = edited_events(left, MARK, without_prediction_counts)
         if self._capture is not None and left:
-            self._capture.feed(left)
+            self._capture.feed(edited_events(left, MARK, without_prediction_counts))
         if self._events is None:
             return left
         self._turn.mark(Stage.RELAY)
@@ -313,8 +313,10 @@ class _StreamRelay:
             piece = events_without_odds(piece)
         if record.drafted:
             piece = edited_events(piece, MARK, without_prediction_counts)
-        if self._capture is not None:
-            self._capture.feed(piece)
+        if (
+            self._capture is not None
+        ):  # a prediction's counts belong to this request, not to those that share its answer
+            self._capture.feed(edited_events(piece, MARK, without_prediction_counts))
         if record.timeline.first_token_at is None and has_first_token(piece):
             record.timeline.first_token_at = now = self._turn.clock()
             if self._turn.flight is not None:

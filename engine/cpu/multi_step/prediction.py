@@ -39,7 +39,7 @@ def align(prediction: Any, tail: Any, num_tail: int, num_output: int) -> tuple[i
         num_output: Number of the answer's tokens so far, draft tokens included.
     """
     num_known = min(num_tail, num_output)
-    place, size = _nearest(prediction, tail, num_tail, num_known, num_output, len(prediction))
+    place, size = _nearest(prediction, tail, num_tail, num_known, num_output, num_output + len(prediction))
     if size < ANCHOR:
         expected = _expected(prediction, tail, num_tail, num_known, num_output)
         place, size = _nearest(prediction, tail, num_tail, num_known, expected, _NEAR)
@@ -58,13 +58,33 @@ def agreement(place: int, size: int, num_output: int) -> int:
 
 @compiled_exactly
 def _expected(prediction: Any, tail: Any, num_tail: int, num_known: int, num_output: int) -> int:
-    """Return the place behind the newest anchor, as if as many words had been replaced; without one, the same place."""
-    for gap in range(1, min(_LONGEST_GAP, num_known - 1) + 1):
-        place, size = _nearest(prediction, tail, num_tail - gap, num_known - gap, num_output - gap, len(prediction))
-        if size >= ANCHOR:
-            expected: int = place + gap
-            return expected
-    return num_output
+    """Return the place behind the newest anchor, as if as many words had been replaced; without one, the same place.
+
+    The prediction is read once for all gaps: a token that is none of the newest ones costs one look at a set of bits.
+    """
+    most_gap = min(_LONGEST_GAP, num_known - 1)
+    newest = 0
+    for gap in range(1, most_gap + 1):
+        newest |= 1 << (tail[num_tail - 1 - gap] & 63)
+    best_gap, best_place, best = most_gap + 1, -1, 0
+    for place in range(ANCHOR, len(prediction) + 1):
+        token = prediction[place - 1]
+        if not (newest >> (token & 63)) & 1:
+            continue
+        for gap in range(1, min(best_gap, most_gap) + 1):
+            end = num_tail - gap
+            if tail[end - 1] != token:
+                continue
+            limit = min(place, num_known - gap, LONGEST_AGREEMENT)
+            length = 1
+            while length < limit and prediction[place - 1 - length] == tail[end - 1 - length]:
+                length += 1
+            if length < ANCHOR:
+                continue
+            distance, best_distance = abs(place - (num_output - gap)), abs(best_place - (num_output - best_gap))
+            if gap < best_gap or length > best or (length == best and distance < best_distance):
+                best_gap, best_place, best = gap, place, length
+    return best_place + best_gap if best else num_output
 
 
 @compiled_exactly

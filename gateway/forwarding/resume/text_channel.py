@@ -1,20 +1,23 @@
 """TextChannel: the text of a stream whose engine reports no tokens, and the way on behind it at another server.
 
-The next server gets the client's messages and the beginning of the answer, up to the last word. It computes that word
-anew, and the stream goes on behind it only where it is the one that the client has. So a template that strips spaces,
-or a server that begins a new message instead, can neither repeat nor lose a byte.
+The next server gets the client's messages and the beginning of the answer, up to the last word. Of text without spaces
+it lacks the last few characters. It computes that end anew, and the stream goes on behind it only where it is the one
+that the client has. So a template that strips spaces, or a server that begins a new message instead, can neither repeat
+nor lose a byte.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Sequence
+from math import isfinite
 from typing import Any, Final
 
 import msgspec
 
 from gateway.chat.json_members import encoded
-from gateway.completion.answer_json import document_of
+from gateway.completion.answer_json import document_of, written_number
 from gateway.completion.stream_outcome import DONE
 from gateway.errors import InvalidRequest
 from gateway.upstreams.http1.errors import ExchangePhase, OtherAnswer
@@ -24,6 +27,8 @@ _EVENT_END: Final = b"\n\n"
 _FIELD: Final = b"data:"
 _MAX_HELD_BYTES: Final = 1024 * 1024
 _MAX_WORD_CHARS: Final = 64
+_MIN_JOINT_CHARS: Final = 8
+"""Characters of a longer word that the next server computes anew, at least."""
 _LAST_WORD: Final = re.compile(r"\s\S*\Z")
 _LIMITS: Final = ("max_completion_tokens", "max_tokens")
 _TEXT_MEMBERS: Final = frozenset(("role", "content"))
@@ -55,7 +60,7 @@ class TextChannel:
         """Text that was passed on, that of earlier servers included."""
         self._ends: list[int] = [] if begun is None else list(begun._ends)
         """Length of the text behind each event that added to it."""
-        beginning, self._missing = _beginning_of(self._text)
+        beginning, self._missing = _beginning_of(self._text, self._ends)
         """Text that the server is given, and text that the client has and the server has not computed yet."""
         self._num_given = bisect_right(self._ends, len(beginning))
         """Tokens of the former, one for each event."""
@@ -76,7 +81,7 @@ class TextChannel:
         Raises:
             InvalidRequest: The answer has all the tokens that the client allows.
         """
-        beginning, _ = _beginning_of(self._text)
+        beginning, _ = _beginning_of(self._text, self._ends)
         num_given = bisect_right(self._ends, len(beginning))
         document = msgspec.json.decode(body)
         for name in _LIMITS:
@@ -116,15 +121,18 @@ class TextChannel:
         """Note what an event adds, and return it as the client gets it."""
         whole = event + _EVENT_END
         data = b"\n".join(line[len(_FIELD) :].strip() for line in event.split(b"\n") if line.startswith(_FIELD))
+        if data == DONE and self._missing and self._is_continued:
+            raise _other_answer()
         if not data or data == DONE:
             return whole
         document = document_of(data)
-        if not isinstance(document, dict) or not isinstance(choices := document.get("choices"), list):
+        choices = _choices_of(document)
+        if choices is None:
             self.is_resumable = False  # an error, or nothing of a conversation
             return whole
         text, has_ended = self._read(choices)
         if self.id is None:
-            self.id, self.created = str(document.get("id")), int(document.get("created") or 0)
+            self.id, self.created = str(document.get("id")), _count_in(document.get("created")) or 0
         new = self._new_part(text)
         if new:
             self._text += new
@@ -178,8 +186,10 @@ class TextChannel:
         usage = document.get("usage")
         if isinstance(usage, dict):
             is_needed = True
-            usage["prompt_tokens"] = max(usage.get("prompt_tokens", 0) - self._num_given, 0)
-            usage["completion_tokens"] = usage.get("completion_tokens", 0) + self._num_given
+            for name, num_more in (("prompt_tokens", -self._num_given), ("completion_tokens", self._num_given)):
+                count = _count_in(usage.get(name))
+                if count is not None:
+                    usage[name] = max(count + num_more, 0)
         return _FIELD + b" " + encoded(document) + _EVENT_END if is_needed else b""
 
 
@@ -187,12 +197,36 @@ def _other_answer() -> OtherAnswer:
     return OtherAnswer("the server did not continue the answer", phase=ExchangePhase.BODY, response_started=True)
 
 
-def _beginning_of(text: str) -> tuple[str, str]:
-    """Return a text without its last word and the spaces around it, and that rest; long words are not cut off."""
+def _choices_of(document: Any) -> list[dict[str, Any]] | None:
+    """Return the choices of an event of a conversation; None for anything else."""
+    choices = document.get("choices") if isinstance(document, dict) else None
+    if not isinstance(choices, list):
+        return None
+    are_read = all(isinstance(one, dict) and isinstance(one.get("delta") or {}, dict) for one in choices)
+    return choices if are_read else None
+
+
+def _count_in(stated: object) -> int | None:
+    """Return the whole number that an event states; None where it states none."""
+    number = written_number(stated)
+    if isinstance(number, float):
+        return int(number) if isfinite(number) else None
+    return number
+
+
+def _beginning_of(text: str, ends: Sequence[int]) -> tuple[str, str]:
+    """Return a text without its last word and the spaces around it, and that rest.
+
+    A long word is cut in front of its last events, whose ends `ends` has: there one of its tokens ends.
+    """
     stripped = text.rstrip()
     start = max(len(stripped) - _MAX_WORD_CHARS, 0)
     word = _LAST_WORD.search(stripped, start)
-    beginning = stripped if start else ""
+    cut = 0
     if word is not None:
-        beginning = stripped[: word.start()].rstrip()
+        cut = word.start()
+    elif start:
+        num_before = bisect_right(ends, len(stripped) - _MIN_JOINT_CHARS)
+        cut = ends[num_before - 1] if num_before else 0
+    beginning = text[:cut].rstrip()
     return beginning, text[len(beginning) :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,33 @@ async def test_identical_requests_in_flight_share_one_upstream_call(tmp_path: Pa
         assert len(stack.small.received) == 1
         await stack.until_idle()
         stack.check_integrity()
+
+
+async def test_counts_of_the_leaders_prediction_are_not_shared(tmp_path: Path) -> None:
+    may_end = asyncio.Event()
+
+    async def counting(wire: Wire) -> None:
+        await wire.start_stream()
+        await wire.event(chunk("Hello"))
+        await may_end.wait()
+        last = json.loads(chunk(usage=(7, 3)))
+        last["usage"]["completion_tokens_details"] = {"accepted_prediction_tokens": 3, "rejected_prediction_tokens": 1}
+        for data in (chunk(finish="stop"), json.dumps(last).encode(), b"[DONE]"):
+            await wire.event(data)
+        await wire.end()
+
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        stack.small.otherwise = counting
+        predicting = chat(**WITH_USAGE, prediction={"type": "content", "content": "Hello"})
+        leader = asyncio.create_task(stack.call(predicting))
+        follower = asyncio.create_task(stack.call(chat(**WITH_USAGE)))
+        await asyncio.sleep(0.05)  # it has joined
+        may_end.set()
+        first, second = await asyncio.gather(leader, follower)
+        assert b'"accepted_prediction_tokens"' in first.body
+        assert second.headers["x-penstock-cache"] == "hit-exact"
+        assert b'"completion_tokens"' in second.body
+        assert b"_prediction_tokens" not in second.body
 
 
 @pytest.mark.parametrize("fields", [{}, WITH_USAGE])

@@ -30,6 +30,8 @@ def place(answer: list[int], predicted: list[int] = PREDICTED) -> tuple[int, int
         ("came back behind the other word", [*PREDICTED[:5], 99, *PREDICTED[6:8]], (8, 2)),
         ("two words more", [*PREDICTED[:5], 98, 99, *PREDICTED[5:8]], (8, 3)),
         ("leaves words out", [*PREDICTED[:5], *PREDICTED[9:12]], (12, 3)),
+        ("comes to it behind a long text of its own", [*range(500, 600), *PREDICTED[:4]], (4, 4)),
+        ("comes to it late, with another word", [*range(500, 600), *PREDICTED[:4], 99], (5, 0)),
         ("has come to the end", PREDICTED, (-1, 0)),
         ("is longer", [*PREDICTED, 99], (-1, 0)),
     ],
@@ -72,3 +74,29 @@ def test_a_long_agreement_is_the_longest_that_there_is(answer: list[int], predic
         assert predicted[found - size : found] == answer[-size:]
     if found >= 0 and max(size, longest()) >= ANCHOR:
         assert size == longest()
+
+
+@given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), min_size=1, max_size=12))
+def test_the_place_is_the_one_that_its_definition_gives(answer: list[int], predicted: list[int]) -> None:
+    def nearest(output: list[int], expected: int, reach: int) -> tuple[int, int]:
+        """The longest agreement of the output's end within reach of the expected place, the nearest of equal ones."""
+
+        def agrees(at: int, size: int) -> bool:
+            return not size or predicted[:at][-size:] == output[-size:]
+
+        places = [at for at in range(1, len(predicted) + 1) if abs(at - expected) <= reach]
+        sizes = [(max(size for size in range(len(output) + 1) if agrees(at, size)), at) for at in places]
+        size, at = max(sizes, key=lambda one: (one[0], -abs(one[1] - expected), -one[1]), default=(0, -1))
+        return (at, size) if size else (-1, 0)
+
+    found = nearest(answer, len(answer), 99)
+    if found[1] < ANCHOR:
+        expected = len(answer)
+        for gap in range(1, min(8, len(answer) - 1) + 1):
+            at, size = nearest(answer[:-gap], len(answer) - gap, 99)
+            if size >= ANCHOR:
+                expected = at + gap
+                break
+        found = nearest(answer, expected, 8)
+        found = found if found[1] else (expected, 0)
+    assert place(answer, predicted) == (found if found[0] < len(predicted) else (-1, 0))

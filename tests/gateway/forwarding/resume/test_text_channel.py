@@ -54,7 +54,9 @@ def text_of(events: bytes) -> str:
         (("One two.\n\nThree",), "One two."),
         (("One",), None),
         ((" ",), None),
-        (("日本" * 40,), "日本" * 40),
+        (("日本" * 40,), None),
+        (("日本", "語") * 30, "日本語" * 27),
+        (("See ", "http://", "a" * 40, "b" * 40, "c" * 7), "See http://" + "a" * 40),
     ],
 )
 def test_the_next_server_begins_behind_the_last_word_but_one(texts: tuple[str, ...], beginning: str | None) -> None:
@@ -92,10 +94,19 @@ def test_what_the_client_has_comes_once_however_it_is_cut(texts: tuple[str, ...]
     assert b'"created":1' in found
 
 
-@pytest.mark.parametrize("other", [event("One two"), event(" twice"), event(ends=True), event(" t") + event("hree")])
+@pytest.mark.parametrize(
+    "other", [event("One two"), event(" twice"), event(ends=True), event(" t") + event("hree"), DONE]
+)
 def test_a_server_that_does_not_continue_the_answer_is_refused(other: bytes) -> None:
     with pytest.raises(OtherAnswer):
         TextChannel(begun("One two")).feed(other)
+
+
+def test_a_text_without_spaces_goes_on_only_behind_its_own_characters() -> None:
+    texts = ("始", *("日本", "語") * 30)
+    assert text_of(TextChannel(begun(*texts)).feed(event("日本語日本語") + event("日本語と"))) == "と"
+    with pytest.raises(OtherAnswer):  # a new message, which begins as the first one did
+        TextChannel(begun(*texts)).feed(event("始"))
 
 
 def test_the_usage_is_that_of_the_whole_answer() -> None:
@@ -128,6 +139,39 @@ def test_a_stream_of_anything_but_text_or_one_that_has_ended_is_not_continued(ot
     channel = begun("One")
     assert channel.feed(other) == other
     assert not channel.is_resumable
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"choices": ["x"]},
+        {"choices": [{"index": 0, "delta": "x"}]},
+        {"choices": [{"index": 0, "delta": {"content": 5}}]},
+        {"choices": [{"index": 0, "delta": {"content": [{"type": "text", "text": "x"}]}}]},
+        {"choices": None, "usage": {}},
+    ],
+)
+def test_an_event_of_another_form_passes_and_its_stream_is_not_continued(members: dict[str, Any]) -> None:
+    event = b"data: %b\n\n" % json.dumps({"id": "chatcmpl-1", "created": 1, **members}).encode()
+    channel = TextChannel()
+    assert channel.feed(event) == event
+    assert not channel.is_resumable
+
+
+@pytest.mark.parametrize(("written", "created"), [("9.5", 9), ('"9"', 0), ("1e999", 0), ("[9]", 0), ("NaN", 0)])
+def test_a_time_of_another_form_does_no_harm(written: str, created: int) -> None:
+    first = event("One two").replace(b'"created": 9', b'"created": %b' % written.encode())
+    channel = TextChannel()
+    assert channel.feed(first) == first
+    assert (channel.id, channel.created) == ("chatcmpl-2", created)
+
+
+@pytest.mark.parametrize("count", ["null", '"12"', "{}"])
+def test_a_usage_without_numbers_passes_as_it_is(count: str) -> None:
+    written = b'"usage":{"prompt_tokens":%b,"completion_tokens":2.0}' % count.encode()
+    last = b'data: {"choices":[],%b}\n\n' % written
+    found = TextChannel(begun("One", " two", " three")).feed(event(" three") + last)
+    assert b'"usage":{"prompt_tokens":%b,"completion_tokens":4}' % count.encode() in found
 
 
 def test_events_pass_whole_and_unchanged_at_any_split() -> None:
