@@ -403,3 +403,9 @@ def _after(seconds: float) -> Any:
         await wire.end()
 
     return script
+
+
+async def test_a_query_with_too_many_fields_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path, policy=with_quotes(tmp_path)) as stack:
+        reply = await stack.call(STREAM, path=f"{QUOTE}?{'&'.join(['a=1'] * 17)}")
+        assert (reply.status, reply.error["param"]) == (400, "coverage")
