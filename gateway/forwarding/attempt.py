@@ -287,7 +287,7 @@ class AttemptRunner:
             ctx.place = RequestPhase.QUEUED
         permit: Permit | None = None
         if work.admitted.reserved is not None and work.admitted.reserved.live is live:
-            permit = await work.admitted.reserved.take(self._clock)
+            permit = await work.admitted.reserved.take(self._clock, admission_request.start_by)
         if permit is None:
             permit = live.limiter.try_acquire(admission_request) or await live.limiter.acquire(admission_request)
         attempt = UpstreamAttempt(live, permit, live.health.begin(self._clock()), self._clock)

@@ -6,7 +6,7 @@ import asyncio
 
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import Shed
-from gateway.limits.permit import AdmissionRequest, Permit
+from gateway.limits.permit import NEVER, AdmissionRequest, Permit
 from gateway.timeline import Clock
 from routing_policies.decision import Decision
 
@@ -37,15 +37,25 @@ class ReservedPermit:
         """Return whether the deployment can still serve the request."""
         return self.live.is_ready and self.live.health.is_fit
 
-    async def take(self, clock: Clock) -> Permit | None:
-        """Return the permit, after the rest of its wait; None if it was taken before, or the queue refused it."""
+    async def take(self, clock: Clock, start_by: float = NEVER) -> Permit | None:
+        """Return the permit, after the rest of its wait.
+
+        None if it was taken before, the queue refused it, or it did not come by the monotonic instant `start_by`.
+        """
         permit, self._permit = self._permit, None
         task, self._waiting = self._waiting, None
         if task is not None:
             try:
-                permit = await task
+                async with asyncio.timeout(None if start_by == NEVER else max(start_by - clock(), 0.0)):
+                    permit = await task
             except Shed:
                 return None
+            except TimeoutError:
+                _leave(task)
+                return None
+            except asyncio.CancelledError:
+                _leave(task)
+                raise
         if permit is not None:
             permit.granted_at = clock()  # its work begins now
         return permit
@@ -54,12 +64,18 @@ class ReservedPermit:
         """Return the permit, or leave the queue. Idempotent."""
         permit, self._permit = self._permit, None
         task, self._waiting = self._waiting, None
-        if task is not None and task.done() and not task.cancelled() and task.exception() is None:
-            permit = task.result()
-        elif task is not None:
-            task.cancel()
+        if task is not None:
+            _leave(task)
         if permit is not None:
             permit.cancel()
+
+
+def _leave(task: asyncio.Task[Permit]) -> None:
+    """Leave the queue, or return the permit that has just been granted."""
+    if task.done() and not task.cancelled() and task.exception() is None:
+        task.result().cancel()
+    else:
+        task.cancel()
 
 
 def _note_refusal(task: asyncio.Task[Permit]) -> None:

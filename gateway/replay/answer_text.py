@@ -55,8 +55,7 @@ class AnswerText(msgspec.Struct, frozen=True):
         one, other = self._bytes, now._bytes
         if one == other:
             return None
-        at = next((i for i, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), None)
-        at = min(len(one), len(other)) if at is None else at
+        at = _num_equal(one, other)
         return Difference(at=at, then=_around(one, at), now=_around(other, at))
 
 
@@ -74,6 +73,18 @@ def _text_of(choice: dict[str, Any]) -> str:
 def _called(call: dict[str, Any]) -> str:
     function: dict[str, Any] = call.get("function") or call.get("custom") or {}
     return f"{function.get('name')} {function.get('arguments', function.get('input', ''))}"
+
+
+def _num_equal(one: bytes, other: bytes) -> int:
+    """Return the number of equal bytes at the beginning; halving compares a megabyte without a step for each byte."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _around(text: bytes, at: int) -> str:

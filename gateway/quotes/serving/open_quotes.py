@@ -9,9 +9,11 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from gateway.admission.gate import AdmissionDecision
+from gateway.chat.request import ChatRequest
 from gateway.deployments.live import LiveDeployment
+from gateway.limits.permit import AdmissionRequest
 from gateway.quotes.reserved_permit import ReservedPermit
+from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.routing_request import RoutingRequest
 from gateway.timeline import Clock
 
@@ -32,7 +34,12 @@ class OpenQuote(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     """Revision of the policy that admitted it."""
     route: str
-    admitted: AdmissionDecision
+    admission_request: AdmissionRequest
+    request: ChatRequest | None
+    """Request after the cuts of the degradation ladder; None without cuts, since the client sends it again."""
+    avoid: frozenset[str]
+    stand_in: PlannedRoute | None
+    """Route that supplies the deployment instead of the request's own."""
     routing_request: RoutingRequest
     degraded: tuple[str, ...]
     trimmed: tuple[tuple[str, int], ...]

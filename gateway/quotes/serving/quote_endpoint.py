@@ -28,6 +28,8 @@ from routing_policies.estimation.coverage import LEAST_COVERAGE, MOST_COVERAGE
 from routing_policies.policy.document import Quotes
 
 QUOTE_PATH: Final = "/v1/quote"
+MAX_FIELDS: Final = 16
+"""Largest number of fields of a query."""
 _HEADERS: Final[list[Header]] = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
 _NO_HEADERS: Final[dict[str, str]] = {}
 
@@ -148,7 +150,13 @@ def _rules_of(snapshot: PolicySnapshot) -> Quotes:
 def _coverage_of(scope: Scope, rules: Quotes) -> float:
     """Return the coverage that the query states, else the policy's. Raises InvalidRequest."""
     query: bytes = scope.get("query_string", b"")
-    given = parse_qs(query.decode("latin-1"), keep_blank_values=True, max_num_fields=16).get("coverage")
+    try:
+        fields = parse_qs(query.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError:
+        raise InvalidRequest(
+            f"The query has more than {MAX_FIELDS} fields; send `coverage` alone.", param="coverage"
+        ) from None
+    given = fields.get("coverage")
     if given is None:
         return rules.coverage
     try:

@@ -101,9 +101,9 @@ class QuoteStage:
         self, ctx: RequestContext, request: ChatRequest, admission: Admission, quote: OpenQuote
     ) -> AdmissionDecision:
         """Return the decision that the quote was given by, for the request as it is now."""
-        record, admitted = ctx.record, quote.admitted
+        record = ctx.record
         admission_request = msgspec.structs.replace(
-            admitted.admission_request,
+            quote.admission_request,
             deadline_at=admission.deadline_at,
             ttft_by=None,
             arrived_at=admission.received_at,
@@ -111,11 +111,11 @@ class QuoteStage:
         record.lane = admission_request.lane.id
         record.degraded, record.trimmed = quote.degraded, quote.trimmed
         ctx.routing_request = quote.routing_request.with_admission(admission_request)
-        return msgspec.structs.replace(
-            admitted,
-            request=admitted.request if quote.degraded else request,
-            admission_request=admission_request,
-            seen=(),
+        return AdmissionDecision(
+            quote.request or request,
+            admission_request,
+            avoid=quote.avoid,
+            stand_in=quote.stand_in,
             reserved=quote.reserved,
         )
 

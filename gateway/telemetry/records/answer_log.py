@@ -25,6 +25,7 @@ AnswerEnd = Literal["recorded", "left_out", "dropped"]
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(AnswerRecord).decode
+_NO_RECORD: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class AnswerLog:
@@ -57,21 +58,19 @@ class AnswerLog:
         """Write queued answers until cancelled."""
         while True:
             await asyncio.sleep(FLUSH_S)
-            if self._waiting:
-                await asyncio.to_thread(self.flush)
+            await asyncio.to_thread(self.flush)
 
     def flush(self) -> None:
-        """Write queued answers; when the disk is full they are dropped and counted."""
+        """Write queued answers, and delete what is too old; when the disk is full answers are dropped and counted."""
         with self._writing:
             waiting, self._waiting, self._num_bytes = self._waiting, [], 0
             made = [found for draft, record, at in waiting if (found := draft.record(record, at)) is not None]
             self._count("left_out", len(waiting) - len(made))
-            if made:
-                try:
-                    self._segments.write([_encode(one) for one in made])
-                    self._count("recorded", len(made))
-                except OSError:
-                    self._count("dropped", len(made))
+            try:
+                self._segments.write([_encode(one) for one in made])
+                self._count("recorded", len(made))
+            except OSError:
+                self._count("dropped", len(made))
 
 
 def find_answer(folder: Path, request_id: str) -> AnswerRecord | None:
@@ -79,11 +78,11 @@ def find_answer(folder: Path, request_id: str) -> AnswerRecord | None:
 
     Reads files from the newest on; only lines that begin with the id are decoded.
     """
-    begin = b'{"id":' + _encode(request_id) + b","
+    begin = b'{"id":' + _encode(request_id.encode(errors="replace").decode()) + b","
     for path in newest_segments(folder) if folder.is_dir() else [folder]:
         with suppress(FileNotFoundError), path.open("rb") as stream:  # another process may have deleted it
             for line in stream:
                 if line.startswith(begin):
-                    with suppress(msgspec.DecodeError):  # cut off by a crash, or written by another version
+                    with suppress(*_NO_RECORD):  # cut off by a crash, written by another version, or no record
                         return _decode(line)
     return None

@@ -165,11 +165,10 @@ class Tape:
             await asyncio.to_thread(self.flush)
 
     def flush(self) -> None:
-        """Write queued requests; when the disk is full they are dropped and counted."""
+        """Write queued requests, and delete what is too old; when the disk is full requests are dropped and counted."""
         with self._writing:
             waiting, self._waiting = self._waiting, []
-            if waiting:
-                self._write(waiting)
+            self._write(waiting)
 
     def _write(self, waiting: list[RecordedRequest | RecordedVerdict]) -> None:
         try:

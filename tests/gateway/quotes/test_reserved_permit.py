@@ -121,3 +121,28 @@ async def test_a_request_that_is_cancelled_while_it_waits_leaves_the_queue() -> 
     first.release()
     await settle()
     held.check_nothing_held()
+
+
+async def test_a_request_that_is_cancelled_as_its_permit_comes_returns_it() -> None:
+    held = Held()
+    first, second = held.reserve(), held.reserve()
+    await settle()
+    taking = asyncio.create_task(second.take(held.clock))
+    await settle()
+    first.release()
+    asyncio.get_running_loop().call_soon(taking.cancel)  # the client leaves in the iteration of the grant
+    await settle()
+    assert taking.cancelled()
+    second.release()
+    held.check_nothing_held()
+
+
+async def test_a_place_in_the_queue_is_left_when_the_request_could_no_longer_start() -> None:
+    held = Held()
+    first, second = held.reserve(), held.reserve()
+    await settle()
+    assert await second.take(held.clock, start_by=held.clock.now) is None
+    await settle()
+    assert held.lane.num_waiting == 0
+    first.release()
+    held.check_nothing_held()

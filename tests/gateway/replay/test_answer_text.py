@@ -50,3 +50,15 @@ def test_a_difference_has_its_place_in_bytes_and_both_sides() -> None:
 def test_what_is_no_completion_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match="no chat completion"):
         AnswerText.of(body)
+
+
+def test_the_first_of_several_differences_is_found_wherever_it_is() -> None:
+    then = "0123456789" * 13
+    for at in range(len(then)):
+        now = then[:at] + "x" * (len(then) - at)
+        difference = AnswerText(then).difference(AnswerText(now))
+        assert difference is not None
+        assert difference.at == at
+        cut = AnswerText(then).difference(AnswerText(then[:at]))
+        assert cut is not None
+        assert cut.at == at

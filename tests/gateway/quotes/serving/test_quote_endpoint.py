@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from contextlib import AsyncExitStack
 from hashlib import sha256
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gateway.chat.request import ChatRequest
 from gateway.cli.explain import render_request
 from tests.gateway.scripted import Wire, chunk, complete
 from tests.gateway.stack import Reply, Stack, chat, encode, policy_text, running
@@ -403,3 +405,20 @@ def _after(seconds: float) -> Any:
         await wire.end()
 
     return script
+
+
+async def test_a_query_with_too_many_fields_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path, policy=with_quotes(tmp_path)) as stack:
+        reply = await stack.call(STREAM, path=f"{QUOTE}?{'&'.join(['a=1'] * 17)}")
+        assert (reply.status, reply.error["param"]) == (400, "coverage")
+
+
+async def test_a_held_quote_keeps_no_body(tmp_path: Path) -> None:
+    async with running(tmp_path, policy=with_quotes(tmp_path)) as stack:
+        body = chat(stream=True, user="a body of its own")
+        quote = await quoted(stack, body)
+        assert quote["reserved"]
+        gc.collect()
+        held = [one for one in gc.get_objects() if isinstance(one, ChatRequest) and b"of its own" in one.raw]
+        assert not held, "bodies count for the memory of requests only while those are served"
+        assert (await redeemed(stack, quote, body)).headers["x-penstock-quote"] == "redeemed"
