@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,7 +35,9 @@ def page(chromium: Browser, tmp_path: Path) -> Iterator[Page]:
     requests, verdicts = recorded()
     (tmp_path / "recorded").mkdir()
     lines = [msgspec.json.encode(item) for item in (*requests, *verdicts)]
-    (tmp_path / "recorded" / "000000000000001-h.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    # A file's name is the time at which it began: one from long ago is deleted.
+    name = f"{int(time.time() * 1000):015d}-h.jsonl"
+    (tmp_path / "recorded" / name).write_bytes(b"\n".join(lines) + b"\n")
     settings = {"policy.source": "store", "telemetry.recorder.mode": "features"}
     with scripted_gateway(tmp_path, POLICY, settings=settings) as at:
         context = chromium.new_context(base_url=at.admin_url, viewport={"width": 1440, "height": 1000})

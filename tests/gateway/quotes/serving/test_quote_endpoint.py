@@ -419,6 +419,6 @@ async def test_a_held_quote_keeps_no_body(tmp_path: Path) -> None:
         quote = await quoted(stack, body)
         assert quote["reserved"]
         gc.collect()
-        held = [one for one in gc.get_objects() if isinstance(one, ChatRequest) and b"of its own" in one.raw]
+        held = [one for one in gc.get_objects() if type(one) is ChatRequest and b"of its own" in one.raw]
         assert not held, "bodies count for the memory of requests only while those are served"
         assert (await redeemed(stack, quote, body)).headers["x-penstock-quote"] == "redeemed"
