@@ -39,6 +39,8 @@ class AnswerLog:
         self._wall = wall
         self._waiting: list[tuple[AnswerRecording, RequestRecord, float]] = []
         self._num_bytes = 0
+        self._queueing = threading.Lock()
+        """Held for moments: the event loop queues while a thread takes what waits."""
         self._writing = threading.Lock()
 
     def open(self) -> None:
@@ -48,11 +50,13 @@ class AnswerLog:
     def note(self, draft: AnswerRecording, record: RequestRecord) -> None:
         """Queue the answer of a finished request."""
         num_bytes = draft.num_bytes
-        if self._num_bytes + num_bytes > MAX_WAITING_BYTES:
+        with self._queueing:
+            has_room = self._num_bytes + num_bytes <= MAX_WAITING_BYTES
+            if has_room:
+                self._num_bytes += num_bytes
+                self._waiting.append((draft, record, self._wall()))
+        if not has_room:
             self._count("dropped", 1)
-            return
-        self._num_bytes += num_bytes
-        self._waiting.append((draft, record, self._wall()))
 
     async def run(self) -> None:
         """Write queued answers until cancelled."""
@@ -63,7 +67,8 @@ class AnswerLog:
     def flush(self) -> None:
         """Write queued answers, and delete what is too old; when the disk is full answers are dropped and counted."""
         with self._writing:
-            waiting, self._waiting, self._num_bytes = self._waiting, [], 0
+            with self._queueing:
+                waiting, self._waiting, self._num_bytes = self._waiting, [], 0
             made = [found for draft, record, at in waiting if (found := draft.record(record, at)) is not None]
             self._count("left_out", len(waiting) - len(made))
             try:
