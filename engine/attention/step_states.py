@@ -27,7 +27,7 @@ class StateUse(NamedTuple):
 
 
 NUM_CUTS = 3
-"""Most states that a step writes for one sequence: the last one, and two saved ones."""
+"""Largest number of states that a step writes for one sequence: the last one, and two saved ones."""
 _NO_SLOT = -1
 
 
@@ -73,6 +73,16 @@ class StepStates:
             num_inputs: K, the inputs that the convolution reads.
             device: Device of the model.
         """
+        reads = [_NO_SLOT if use.read is None else use.read for use in uses]
+        num_slots = 1 + max(use.last_slot for use in uses)
+
+        def put(numbers: Sequence[object]) -> torch.Tensor:
+            found = torch.tensor(numbers, dtype=torch.int64)
+            return found.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else found
+
+        if _are_single_tokens(uses, query_starts):
+            writes = put([use.write for use in uses])
+            return cls.of_single_tokens(put(reads), writes, num_inputs, num_slots, uses, query_starts)
         num_earlier, num_rows = num_inputs - 1, len(uses)
         ends: list[list[int]] = []
         slots: list[list[int]] = []
@@ -88,14 +98,8 @@ class StepStates:
             places = [*range(first, first + num_earlier), *step]
             windows += [places[token : token + num_inputs] for token in range(end - start)]
             cut_windows += [places[tokens : tokens + num_earlier] for tokens, _ in cuts]
-        reads = [_NO_SLOT if use.read is None else use.read for use in uses]
         begins = [row for row, use in enumerate(uses) if use.read is None]
         written = [slot for of_row in slots for slot in of_row if slot != _NO_SLOT]
-
-        def put(numbers: Sequence[object]) -> torch.Tensor:
-            found = torch.tensor(numbers, dtype=torch.int64)
-            return found.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else found
-
         return cls(
             uses,
             query_starts,
@@ -107,28 +111,42 @@ class StepStates:
             put(windows).view(-1, num_inputs),
             put(cut_windows).view(-1, num_earlier),
             put(written),
-            1 + max(use.last_slot for use in uses),
+            num_slots,
         )
 
     @classmethod
-    def of_single_tokens(cls, reads: torch.Tensor, writes: torch.Tensor, num_inputs: int, num_slots: int) -> StepStates:
-        """Return the slots of sequences that all go on by one token, for a captured step.
+    def of_single_tokens(
+        cls,
+        reads: torch.Tensor,
+        writes: torch.Tensor,
+        num_inputs: int,
+        num_slots: int,
+        uses: Sequence[StateUse] = (),
+        query_starts: Sequence[int] = (),
+    ) -> StepStates:
+        """Return the slots of sequences that all go on by one token.
 
         Args:
             reads: int64 [R]: slots of the states before the tokens.
             writes: int64 [R]: slots of the states behind them.
             num_inputs: K, the inputs that the convolution reads.
             num_slots: Number of slots that the step may name.
+            uses: Slots of each sequence; none for a captured step.
+            query_starts: Query starts; none for a captured step.
         """
         num_rows, num_earlier = reads.shape[0], num_inputs - 1
         rows = torch.arange(num_rows + 1, device=reads.device)
         earlier = rows[:num_rows, None] * num_earlier + rows.new_tensor(range(num_earlier))
         windows = torch.cat((earlier, num_rows * num_earlier + rows[:num_rows, None]), 1)
         ends, slots = torch.ones_like(writes).unsqueeze(1), writes.unsqueeze(1)
-        return cls((), (), reads, None, rows, ends, slots, windows, windows[:, 1:], writes, num_slots)
+        return cls(uses, query_starts, reads, None, rows, ends, slots, windows, windows[:, 1:], writes, num_slots)
 
     @property
     def are_single_tokens(self) -> bool:
         """Whether every sequence goes on by one token."""
-        lengths = (end - start for start, end in pairwise(self.query_starts))
-        return all(length == 1 and use.read is not None for length, use in zip(lengths, self.uses, strict=True))
+        return _are_single_tokens(self.uses, self.query_starts)
+
+
+def _are_single_tokens(uses: Sequence[StateUse], query_starts: Sequence[int]) -> bool:
+    lengths = (end - start for start, end in pairwise(query_starts))
+    return all(length == 1 and use.read is not None for length, use in zip(lengths, uses, strict=True))

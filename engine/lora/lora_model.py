@@ -19,7 +19,7 @@ class TokenSteps:
 
     adapters: TokenAdapterModel
     model: Model
-    """The same model, captured where it can be."""
+    """Model whose tokens name their adapters, captured where it can be."""
 
 
 class LoraModel:

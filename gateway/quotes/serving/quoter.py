@@ -82,7 +82,7 @@ class RefusedQuote(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     route: str
     reason: str
-    """As `x-penstock-shed-reason` of the refusal."""
+    """Reason of the refusal, as its header `x-penstock-shed-reason` states it."""
     message: str
     hint: str
     lane: str
