@@ -292,14 +292,22 @@ class _StreamRelay:
             left += DONE_EVENT
         if self._turn.hides_odds:
             left = events_without_odds(left)
-        if self._turn.record.drafted:
-            left = edited_events(left, MARK, without_prediction_counts)
-        if self._capture is not None and left:
-            self._capture.feed(edited_events(left, MARK, without_prediction_counts))
+        if left and (self._capture is not None or self._turn.record.drafted):
+            left = self._copied(left)
         if self._events is None:
             return left
         self._turn.mark(Stage.RELAY)
         return self._events.feed(left) + self._events.finish(self._turn.record.timeline.stages_ms())
+
+    def _copied(self, events: bytes) -> bytes:
+        """Copy whole events for those that share the answer, and return those that the client gets.
+
+        A prediction's counts belong to the request that brought it; a near miss has none to show.
+        """
+        shared = edited_events(events, MARK, without_prediction_counts)
+        if self._capture is not None:
+            self._capture.feed(shared)
+        return shared if self._turn.record.drafted else events
 
     def _observe(self, piece: bytes) -> bytes:
         record = self._turn.record
@@ -311,12 +319,8 @@ class _StreamRelay:
             piece = self._check_done(piece)
         if self._turn.hides_odds:
             piece = events_without_odds(piece)
-        if record.drafted:
-            piece = edited_events(piece, MARK, without_prediction_counts)
-        if (
-            self._capture is not None
-        ):  # a prediction's counts belong to this request, not to those that share its answer
-            self._capture.feed(edited_events(piece, MARK, without_prediction_counts))
+        if self._capture is not None or record.drafted:
+            piece = self._copied(piece)
         if record.timeline.first_token_at is None and has_first_token(piece):
             record.timeline.first_token_at = now = self._turn.clock()
             if self._turn.flight is not None:
