@@ -67,11 +67,20 @@ class Process:
         assert self._process.stdin is not None
         self._process.stdin.write(text.encode() + b"\n")
 
+    def pause(self) -> None:
+        """Take the processor away from it and its children, until `resume`."""
+        os.killpg(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it and its children run."""
+        os.killpg(self.pid, signal.SIGCONT)
+
     async def stop(self, timeout_s: float = 10.0) -> None:
         """Call it to end, then insist. Idempotent."""
         process = self._process
         if process is None or process.returncode is not None:
             return
+        self.resume()
         process.send_signal(signal.SIGTERM)
         try:
             await asyncio.wait_for(process.wait(), timeout_s)

@@ -1,8 +1,9 @@
-"""The engine beside llama.cpp: the same model, threads and prompts, the sides in turn, alone and beside a neighbour.
+"""The engine beside llama.cpp and vLLM: the same model, threads and prompts, in turn, alone and beside a neighbour.
 
-llama.cpp runs in a process of its own, under any Python that has `llama_cpp`; without one, only the engine is measured.
-Both sides choose greedily. Prefill is one prompt of random tokens, from admission to the choice of the first token.
-Decode is a batch of sequences, from the choice of the first sequence's first token to the last one's last.
+llama.cpp runs in a process of its own, under any Python that has `llama_cpp`; vLLM runs as a server. Without either,
+only the engine is measured. All sides choose greedily. Prefill is one prompt of random tokens, from admission to the
+choice of the first token. Decode is a batch of sequences, from the choice of the first sequence's first token to the
+last one's last. Beside vLLM both servers are measured as their client sees them, which the names say: `http`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from loadtests.engine.repeats import Repeats, Side
 from loadtests.harness.card import Card
 from loadtests.harness.processes import Workbench
 from loadtests.harness.stack import start_engine
+from loadtests.peers.vllm_peer import StreamedEngine, start_vllm
 
 _STREAMS = (1, 8, 32)
 _PROMPT_TOKENS = (32, 512, 2000)
@@ -51,6 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=Path, required=True, help="folder that the engine serves")
     parser.add_argument("--gguf", type=Path, help="the same model for llama.cpp (default: the engine alone)")
     parser.add_argument("--peer-python", default=sys.executable, help="Python with llama_cpp (default: this one)")
+    parser.add_argument("--vllm", metavar="PROGRAM", help="vLLM's program of its CPU build (default: without vLLM)")
+    parser.add_argument("--vllm-model", type=Path, help="folder that vLLM serves (default: that of --model)")
     parser.add_argument("--streams", type=int, nargs="+", default=list(_STREAMS), help="sequences of a decode batch")
     parser.add_argument("--prompts", type=int, nargs="+", default=list(_PROMPT_TOKENS), help="tokens of prompts")
     parser.add_argument("--neighbour", action="store_true", help="again beside a process that takes half of one core")
@@ -78,13 +82,14 @@ async def run(options: argparse.Namespace) -> Card:
     async with Workbench() as bench:
         most = str(max(options.streams))
         flags = setting.flags("--max-num-seqs", most, "--dtype", options.dtype)
-        engine = await start_engine(bench, setting.model, *flags)
+        engine = (await start_engine(bench, setting.model, *flags)).address
         peer = await _start_peer(bench, options)
+        server = await _start_vllm(bench, options)
         prompts = Prompts(setting.model, setting.seed)
         for place in places:
             async with _neighbour(bench, is_there=bool(place)):
                 for cell in measured:
-                    repeats = await _compare(cell, engine.address, peer, prompts, setting.seconds)
+                    repeats = await _compare(cell, engine, peer, server, prompts, setting.seconds)
                     results |= _results(f"{place}{cell.name}", repeats)
                     lines = [f"{place}{cell.name}: tokens/s {line}" for line in repeats.lines()]
                     print("\n".join(lines), file=sys.stderr, flush=True)  # a long run that is ended says what it found
@@ -108,21 +113,29 @@ def cells(streams: Sequence[int], prompts: Sequence[int]) -> list[_Cell]:
 
 
 async def _compare(
-    cell: _Cell, engine: Address, peer: MeasuredProcess | None, prompts: Prompts, seconds: float
+    cell: _Cell,
+    engine: Address,
+    peer: MeasuredProcess | None,
+    server: StreamedEngine | None,
+    prompts: Prompts,
+    seconds: float,
 ) -> Repeats:
-    """Measure one cell on both sides in turn."""
+    """Measure one cell on all sides in turn."""
+    servers = {} if server is None else {"engine_http": StreamedEngine(engine), "vllm_http": server}
     sides: dict[str, Side]
     if cell.num_streams == 0:
         sides = {"engine": partial(_prefill, engine, prompts, cell.num_tokens)}
         if peer is not None:
-            sides["llama.cpp"] = partial(_peer_prefill, peer, prompts, cell.num_tokens)
+            sides["llama_cpp"] = partial(_peer_prefill, peer, prompts, cell.num_tokens)
+        sides |= {name: partial(_streamed_prefill, one, prompts, cell.num_tokens) for name, one in servers.items()}
     else:
         group = prompts.batch(cell.num_streams, cell.num_tokens)
         await warm_prefixes(engine, group)
         sides = {"engine": partial(_decode, engine, group)}
         if peer is not None:
-            sides["llama.cpp"] = partial(_peer_decode, peer, group)
-    await Repeats(sides).run_once()  # allocations and caches settle
+            sides["llama_cpp"] = partial(_peer_decode, peer, group)
+        sides |= {name: partial(one.decode, group, _DECODED_TOKENS) for name, one in servers.items()}
+    await Repeats(sides).run_once()  # allocations, caches and prefixes settle
     return await Repeats(sides).run(seconds)
 
 
@@ -142,13 +155,16 @@ async def _peer_decode(peer: MeasuredProcess, group: list[list[int]]) -> float:
     return (await peer.decode(group, _DECODED_TOKENS)).tokens_per_s
 
 
+async def _streamed_prefill(engine: StreamedEngine, prompts: Prompts, num_tokens: int) -> float:
+    return await engine.prefill(prompts.of(num_tokens))
+
+
 def _results(name: str, repeats: Repeats) -> Results:
     found: Results = {f"{name}_tok_s": repeats.median("engine")}
-    if "llama.cpp" in repeats.found:
-        found |= {
-            f"{name}_llama_cpp_tok_s": repeats.median("llama.cpp"),
-            f"{name}_ratio": repeats.ratio("engine", "llama.cpp"),
-        }
+    found |= {f"{name}_{side}_tok_s": repeats.median(side) for side in repeats.found if side != "engine"}
+    for own, other in (("engine", "llama_cpp"), ("engine_http", "vllm_http")):
+        if other in repeats.found:
+            found[f"{name}_{other}_ratio"] = repeats.ratio(own, other)
     return found
 
 
@@ -158,6 +174,14 @@ async def _start_peer(bench: Workbench, options: argparse.Namespace) -> Measured
         return None
     arguments = ["--model", str(options.gguf.resolve()), "--threads", str(options.threads)]
     return await MeasuredProcess.start(bench, "loadtests.peers.llama_peer", arguments, python=options.peer_python)
+
+
+async def _start_vllm(bench: Workbench, options: argparse.Namespace) -> StreamedEngine | None:
+    """Start vLLM; return None without its program. Raises ProcessFailed."""
+    if options.vllm is None:
+        return None
+    model: Path = options.vllm_model or options.model
+    return await start_vllm(bench, options.vllm, model, num_threads=options.threads, max_seqs=max(options.streams))
 
 
 @asynccontextmanager
