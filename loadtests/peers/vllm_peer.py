@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from loadtests.clients.completions import stream_tokens
-from loadtests.clients.http_client import Address, fetch
+from loadtests.clients.http_client import Address
 from loadtests.engine.decode_rates import decode_streamed
-from loadtests.harness.processes import Process, Workbench
+from loadtests.harness.processes import Process, ProcessFailed, Workbench
 from loadtests.peers.gateway_programs import free_port
 
 _READY_TIMEOUT_S = 600.0
@@ -71,7 +71,11 @@ async def start_vllm(bench: Workbench, program: str, model: Path, *, num_threads
     address = Address(port=port)
 
     async def is_ready() -> bool:
-        return (await fetch(address, "/v1/models"))[0] == 200
+        try:
+            await stream_tokens(address, [1], 1)
+        except ProcessFailed:
+            return False
+        return True
 
     await process.wait_until(is_ready, _READY_TIMEOUT_S)
     process.pause()
