@@ -69,7 +69,7 @@ def up(options: argparse.Namespace) -> int:
     from gateway.routing.quality_files import load_predictors
     from gateway.telemetry.memory import memory_limit_bytes
     from gateway.util.private_files import private_umask
-    from routing_policies.policy.document import UP_RESUME_KEY
+    from routing_policies.policy.deployment import UP_RESUME_KEY
 
     config = settings(options)
     try:

@@ -21,7 +21,7 @@ from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.records.record import RequestPhase
 from gateway.timeline import Clock
 from gateway.upstreams.http1.errors import Overtaken
-from routing_policies.policy.document import Hedge
+from routing_policies.policy.selection import Hedge
 
 
 class HedgeEnd(StrEnum):

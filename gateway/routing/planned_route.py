@@ -26,8 +26,10 @@ from gateway.timeline import Clock
 from gateway.upstreams.http1.request import ExchangeTimeouts
 from routing_policies.decision import Decision
 from routing_policies.exploration.draw import with_exploration
-from routing_policies.policy.document import Cascade, Deployment, Route, Select
+from routing_policies.policy.deployment import Deployment
+from routing_policies.policy.document import Route
 from routing_policies.policy.members import group_of, is_member
+from routing_policies.policy.selection import Cascade, Select
 from routing_policies.profile import Profile, profile_of
 from routing_policies.quality.cascade import Inquiry
 from routing_policies.quality.pairs import (

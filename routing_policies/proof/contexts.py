@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from routing_policies.policy.document import Route, TestRequest
+from routing_policies.policy.document import Route
+from routing_policies.policy.policy_tests import TestRequest
 from routing_policies.proof.findings import OpenQuestion, Violation
 from routing_policies.proof.formula import Leaf
 from routing_policies.proof.requests import ProvenPolicy

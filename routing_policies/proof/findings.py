@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from routing_policies.policy.document import TestRequest
+from routing_policies.policy.policy_tests import TestRequest
 from routing_policies.policy.problems import Path
 
 ViolationKind = Literal[

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from routing_policies.matching import AUTO
 from routing_policies.operations import operations_of
-from routing_policies.policy.document import OperationName, Route, TestRequest
+from routing_policies.policy.document import Route
 from routing_policies.policy.members import group_of
+from routing_policies.policy.policy_tests import TestRequest
+from routing_policies.policy.values import OperationName
 from routing_policies.proof.atoms import Value
 from routing_policies.proof.findings import OpenQuestion, Violation
 from routing_policies.proof.formula import Negation

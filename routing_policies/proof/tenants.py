@@ -14,7 +14,8 @@ from typing import Final
 
 import msgspec
 
-from routing_policies.policy.document import DEFAULT_LANES, Lane, Route, Tenant, TestRequest
+from routing_policies.policy.document import DEFAULT_LANES, Lane, Route, Tenant
+from routing_policies.policy.policy_tests import TestRequest
 from routing_policies.policy.references import SECRET_HEADERS
 from routing_policies.proof.atoms import Value
 from routing_policies.proof.findings import OpenQuestion, Violation

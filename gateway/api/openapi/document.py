@@ -64,7 +64,7 @@ from gateway.dialects.messages.schema import (
 from gateway.errors import ErrorEnvelope
 from gateway.quotes.serving.quote_endpoint import QUOTE_PATH
 from gateway.quotes.serving.quoter import RefusedQuote, ShownQuote
-from routing_policies.policy.document import ModelName
+from routing_policies.policy.values import ModelName
 
 _MODEL_NAME: Final[Schema] = msgspec.json.schema(ModelName)
 
