@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.upstream_clients import connector_of
+from gateway.app.connections.upstream_clients import connector_of
 from gateway.routing.snapshot import SnapshotBuilder
 from gateway.upstreams.reach import ReachError, headers_of, reach_of
 from routing_policies.loading import load_policy
