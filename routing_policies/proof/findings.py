@@ -42,6 +42,15 @@ class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+BEYOND_SEARCH: Final = "the search hit its bound, or a condition compares several parts of a request"
+"""Reason why a search leaves a statement open."""
+
+
+def unproven(kind: ViolationKind, path: Path, statement: str, why: str = BEYOND_SEARCH) -> OpenQuestion:
+    """Return the open question whether a statement holds, with the reason why it is open."""
+    return OpenQuestion(kind=kind, path=path, message=f"{statement}: not proven, {why}")
+
+
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """Result for one document; a property without a violation and without an open question is proven."""
 
