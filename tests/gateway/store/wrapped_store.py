@@ -15,6 +15,15 @@ class SwitchedStore(OuterStore):
         super().__init__(store)
         self.is_away = False
 
+    @property
+    def store(self) -> Store:
+        """The store behind it, which another may replace."""
+        return self._store
+
+    @store.setter
+    def store(self, store: Store) -> None:
+        self._store = store
+
     async def _forward(self, operation: str, *arguments: Any, **options: Any) -> Any:
         if self.is_away:
             raise StoreUnavailable(StoreLoss.DOWN, "away", was_sent=False)
