@@ -34,7 +34,7 @@ from engine.kv_cache.state_slots import StateSlots
 from engine.models.decoder import Model
 from engine.models.loading.sizes import read_checked_config
 from engine.protocol import Load, Ready
-from engine.runner.machine import Machine, find_machine
+from engine.runner.machine import Machine
 from engine.runner.overlap_runner import OverlapRunner
 from engine.runner.runner import ModelRunner
 from engine.sampling.grammar_checker import CheckedCompiler, GrammarChecker
@@ -76,11 +76,10 @@ def build_core(
     if standby is not None and has_fast_memory:  # which is the serving core's alone
         config = standby.wait(config)
     with outbox.phase("weights"):
-        machine = find_machine(config)
-        loaded = load_models(config, machine, inbox.post)
+        loaded = load_models(config, inbox.post)
     if standby is not None and not has_fast_memory:
         config = standby.wait(config)
-    model, draft_model = loaded.model, loaded.draft_model
+    machine, model, draft_model = loaded.machine, loaded.model, loaded.draft_model
     with outbox.phase("kv_pool"):
         pool = plan_pool(
             config,
@@ -133,7 +132,7 @@ def build_core(
     reporter = Reporter(scheduler, meter, tally, send=outbox.send, clock=clock)
     common = _Common(reporter=reporter, observer=StepObserver(meter, step_time, drafter), clock=clock)
     isolated = FaultIsolation(stepper, scheduler.check_integrity)
-    ready = _ready(config, machine, loaded, limits, blocks, meter.load(), speculates=drafter is not None)
+    ready = _ready(config, loaded, limits, blocks, meter.load(), speculates=drafter is not None)
     if isinstance(runner, OverlapRunner):
         next_step = NextStep(scheduler, blocks, runner)
         return OverlappedStepLoop(scheduler, isolated, inbox, launcher=runner, next_step=next_step, **common), ready
@@ -167,7 +166,6 @@ def _limits(config: CoreConfig, max_model_len: int, vocab_size: int) -> Limits:
 
 def _ready(
     config: CoreConfig,
-    machine: Machine,
     loaded: LoadedModels,
     limits: Limits,
     blocks: BlockManager,
@@ -176,7 +174,7 @@ def _ready(
     speculates: bool,
 ) -> Ready:
     """Return what the front learns of a core that has started."""
-    model, kernels, adapters = loaded.model, loaded.kernels, loaded.adapters.table
+    machine, kernels, adapters = loaded.machine, loaded.kernels, loaded.adapters.table
     return Ready(
         max_model_len=limits.max_model_len,
         block_size=blocks.block_size,
@@ -184,7 +182,7 @@ def _ready(
         vocab_size=limits.vocab_size,
         device=str(machine.device),
         dtype=str(machine.dtype).removeprefix("torch."),
-        model_type=model.config.model_type,
+        model_type=loaded.model.config.model_type,
         speculates=speculates,
         max_num_batched_tokens=limits.max_num_batched_tokens,
         num_threads=torch.get_num_threads() * config.compute.tensor_parallel if machine.device.type == "cpu" else 0,

@@ -17,7 +17,7 @@ from engine.models.prediction_heads import MedusaHeads
 from engine.models.raw_weights import WeightPacker
 from engine.protocol import CpuKernels
 from engine.runner.cpu_steps import choose_packer, cpu_kernels, with_compiled_steps
-from engine.runner.machine import Machine
+from engine.runner.machine import Machine, find_machine
 from engine.tensor_parallel.rank_group import RankGroup, end_core
 
 logger = logging.getLogger(__name__)
@@ -25,8 +25,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModels:
-    """The served model, and what stands beside it."""
+    """The served model on its machine, and what stands beside it."""
 
+    machine: Machine
     model: Model
     kernels: CpuKernels | None
     """Computation of the steps on a CPU; None on a GPU."""
@@ -37,7 +38,7 @@ class LoadedModels:
     """Longest sequence by settings and model, in tokens; the pool may shorten it."""
 
 
-def load_models(config: CoreConfig, machine: Machine, deliver: Callable[[AdapterRead], None]) -> LoadedModels:
+def load_models(config: CoreConfig, deliver: Callable[[AdapterRead], None]) -> LoadedModels:
     """Load everything that has weights; `deliver` receives what becomes of adapters that are loaded later.
 
     Raises:
@@ -45,6 +46,7 @@ def load_models(config: CoreConfig, machine: Machine, deliver: Callable[[Adapter
         ModelConfigError: A model is of a kind that the engine does not compute.
         CheckpointError: The files of a model are damaged or do not fit it.
     """
+    machine = find_machine(config)
     packing = choose_packer(
         config, machine, read_model_config(config.model_dir).quantized_as(config.compute.quantization)
     )
@@ -53,6 +55,7 @@ def load_models(config: CoreConfig, machine: Machine, deliver: Callable[[Adapter
         logger.info(kernels.summary())
     heads, draft_model = _draft_models(config, model, machine)
     return LoadedModels(
+        machine=machine,
         model=model,
         kernels=kernels,
         heads=heads,
