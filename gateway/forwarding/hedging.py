@@ -16,7 +16,8 @@ from enum import StrEnum
 
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import GatewayError
-from gateway.forwarding.attempt import AttemptRunner, ForwardRequest, RetryElsewhere, UpstreamAttempt
+from gateway.forwarding.attempt import AttemptRunner, ForwardRequest, UpstreamAttempt
+from gateway.forwarding.error_mapping import RetryElsewhere
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.records.record import RequestPhase
 from gateway.timeline import Clock
