@@ -1,4 +1,4 @@
-"""Pipeline of one chat request, in reading order: read → admit → trim → cache → route → forward → relay → record."""
+"""Pipeline of one chat request: read → admit → match → trim → cache → gate → route → forward → relay → record."""
 
 from __future__ import annotations
 

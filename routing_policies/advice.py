@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from routing_policies.check import route_candidates
 from routing_policies.operations import CHAT, operations_of
-from routing_policies.policy.document import UP_RESUME_KEY, Deployment, Policy, Route
+from routing_policies.policy.deployment import UP_RESUME_KEY, Deployment
+from routing_policies.policy.document import Policy, Route
 from routing_policies.policy.nodes import Document
 from routing_policies.policy.problems import Path, PathProblem, Problem
 from routing_policies.quality.cascade import default_mean_probability

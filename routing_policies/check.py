@@ -14,16 +14,10 @@ from routing_policies.decision import Decision
 from routing_policies.estimation.estimators import Price, cost_of
 from routing_policies.matching import NoRoute, RequestView, RouteTable
 from routing_policies.operations import operations_of, route_for
-from routing_policies.policy.document import (
-    Deployment,
-    GivenDeployment,
-    Lane,
-    Policy,
-    PolicyTest,
-    Route,
-    TestRequest,
-)
+from routing_policies.policy.deployment import Deployment
+from routing_policies.policy.document import Lane, Policy, Route
 from routing_policies.policy.nodes import Document
+from routing_policies.policy.policy_tests import GivenDeployment, PolicyTest, TestRequest
 from routing_policies.policy.problems import Path, PathProblem, Problem
 from routing_policies.profile import profile_of
 from routing_policies.quality.pairs import (

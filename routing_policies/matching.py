@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from routing_policies.conditions.condition import Condition, Facts
-from routing_policies.policy.document import Deployment, Match, NoRouteCode, Policy, Route, Select
+from routing_policies.policy.deployment import Deployment
+from routing_policies.policy.document import Match, Policy, Route
 from routing_policies.policy.members import group_of
 from routing_policies.policy.references import known_models
+from routing_policies.policy.selection import Select
+from routing_policies.policy.values import NoRouteCode
 
 AUTO = "auto"
 IMPLIED_AUTO = "implied-auto"

@@ -7,17 +7,11 @@ from typing import Final
 
 import msgspec
 
-from routing_policies.policy.document import (
-    BUILTIN_ENCODER,
-    Candidate,
-    Deployment,
-    Modality,
-    OperationName,
-    Route,
-    Select,
-    Trim,
-)
+from routing_policies.policy.deployment import BUILTIN_ENCODER, Deployment
+from routing_policies.policy.document import Route, Trim
 from routing_policies.policy.members import group_of
+from routing_policies.policy.selection import Candidate, Select
+from routing_policies.policy.values import Modality, OperationName
 from routing_policies.quality.pairs import strongest_of
 
 CHAT: Final[OperationName] = "chat"

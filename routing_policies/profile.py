@@ -10,7 +10,8 @@ from typing import Final
 from routing_policies.decision import Cause, Decision, DropReason
 from routing_policies.filters import Capacity, Filter, Health, InTime, Untried, Warm
 from routing_policies.pickers import Best, Picker, Proportional
-from routing_policies.policy.document import Cascade, ScorerName, Select, SelectPolicy
+from routing_policies.policy.selection import Cascade, Select
+from routing_policies.policy.values import ScorerName, SelectPolicy
 from routing_policies.ranking import Ranking, ScorerWeights
 from routing_policies.scorers.affinity import Affinity
 from routing_policies.scorers.base import Explaining, Scorer

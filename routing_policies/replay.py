@@ -19,7 +19,8 @@ import msgspec
 from routing_policies.decision import Decision
 from routing_policies.estimation.estimators import Price, cost_of
 from routing_policies.matching import NoRoute, RequestView, RouteTable
-from routing_policies.policy.document import Deployment, Policy, Route
+from routing_policies.policy.deployment import Deployment
+from routing_policies.policy.document import Policy, Route
 from routing_policies.profile import Profile, profile_of
 from routing_policies.quality.pairs import strongest_of
 from routing_policies.views import Attempt, DeploymentView

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -10,8 +9,7 @@ from typing import TypedDict
 
 import torch
 
-from engine.attention.base import KVCache
-from engine.config import CoreConfig, EngineConfigError
+from engine.config import CoreConfig
 from engine.core.fault_isolation import FaultIsolation
 from engine.core.inbox import Inbox
 from engine.core.load_meter import LoadMeter
@@ -20,61 +18,36 @@ from engine.core.outbox import Outbox
 from engine.core.overlap import OverlappedStepLoop
 from engine.core.reporter import Reporter
 from engine.core.standby import Standby
-from engine.core.startup.adapter_assembly import Adapters, check_adapters, load_adapters
-from engine.core.startup.draft_assembly import load_draft_model, load_heads, make_drafter
+from engine.core.startup.adapter_assembly import check_adapters
+from engine.core.startup.draft_assembly import make_drafter
 from engine.core.startup.fingerprint import answer_fingerprint, model_state
+from engine.core.startup.model_assembly import LoadedModels, load_models
 from engine.core.startup.pool_assembly import PoolPlan, max_num_seqs, plan_pool
+from engine.core.startup.runner_assembly import make_runner, make_stepper, run_largest_steps, warm_up_steps
 from engine.core.step_loop import StepLoop
 from engine.core.step_observer import StepObserver
 from engine.forecast.output_forecast import OutputForecast
 from engine.forecast.step_time import StepTimeModel
 from engine.kv_cache.block_manager import BlockManager
-from engine.kv_cache.kv_pool import reachable_model_len, useful_blocks
-from engine.kv_cache.state_slots import StateSlots, num_state_slots
-from engine.lora.adapter_table import AdapterTable
-from engine.models.decoder import Decoder, Model
-from engine.models.families.registry import read_model_config
-from engine.models.loading.loader import load_model
+from engine.kv_cache.kv_pool import reachable_model_len
+from engine.kv_cache.state_slots import StateSlots
+from engine.models.decoder import Model
 from engine.models.loading.sizes import read_checked_config
-from engine.models.prediction_heads import MedusaHeads
-from engine.models.raw_weights import WeightPacker
-from engine.protocol import CpuKernels, Ready, SamplingParams
-from engine.runner.cpu_steps import (
-    checkpoint_bytes,
-    choose_packer,
-    cpu_kernels,
-    follow,
-    settle_steps,
-    with_compiled_steps,
-)
-from engine.runner.cuda_graphs import CapturableModel, GraphApi, graph_model
-from engine.runner.machine import Machine, find_machine
+from engine.protocol import Load, Ready
+from engine.runner.machine import Machine
 from engine.runner.overlap_runner import OverlapRunner
 from engine.runner.runner import ModelRunner
-from engine.runner.warm_up import MAX_CONTEXT, made_up_batch, typical_batches, warm_up
-from engine.sampling.device_choice import TorchChooser
 from engine.sampling.grammar_checker import CheckedCompiler, GrammarChecker
 from engine.sampling.grammar_compiler import GrammarCompiler
-from engine.sampling.sampler import Sampler
 from engine.scheduler.admission import Limits
 from engine.scheduler.scheduler import Scheduler
 from engine.spec_decode.proposers.medusa import MedusaProposer
-from engine.step.drafting import Drafter
-from engine.step.sample_rows import SampleRows
-from engine.step.step_output import Runner
 from engine.step.tally import CoreTotals
-from engine.tensor_parallel.leader import LeaderModel
-from engine.tensor_parallel.rank_group import RankGroup, end_core
-
-logger = logging.getLogger(__name__)
 
 _WARM_UP_S = {"cpu": 0.75, "cuda": 60.0}
 """Warm-up limit in seconds by device type; on a GPU it includes compiling kernels and capturing steps."""
-_WARM_UP_CONTEXTS = 4
-"""Longest contexts of warm-up sequences that find blocks of their own on a CPU, where unused ones take no memory."""
 _TAKE_OVER_WARM_UP_S = 0.5
 """Warm-up limit in seconds on a CPU while clients wait for a core to return; requests then supply the measurements."""
-_DRAWN_PARAMS = SamplingParams(max_tokens=1, temperature=1.0, seed=1)
 
 
 class _Common(TypedDict):
@@ -103,39 +76,34 @@ def build_core(
     if standby is not None and has_fast_memory:  # which is the serving core's alone
         config = standby.wait(config)
     with outbox.phase("weights"):
-        machine = find_machine(config)
-        packing = choose_packer(
-            config, machine, read_model_config(config.model_dir).quantized_as(config.compute.quantization)
-        )
-        model = _model(config, machine, packing.packer)
-        if (kernels := cpu_kernels(model, machine, packing)) is not None:
-            logger.info(kernels.summary())
-        heads, draft_model = _draft_models(config, model, machine)
-        adapters = load_adapters(config, model, machine, inbox.post)
-        max_model_len = _model_len(config, model)
+        loaded = load_models(config, inbox.post)
     if standby is not None and not has_fast_memory:
         config = standby.wait(config)
+    machine, model, draft_model = loaded.machine, loaded.model, loaded.draft_model
     with outbox.phase("kv_pool"):
-        num_blocks = config.kv.num_blocks if standby is not None else 0  # a former core's pool needs no measuring
         pool = plan_pool(
             config,
             machine,
             model,
             draft_model,
-            max_model_len,
-            num_blocks=num_blocks,
-            run_largest_steps=partial(_run_largest_steps, config, machine, model, max_model_len),
+            loaded.max_model_len,
+            num_blocks=config.kv.num_blocks if standby is not None else 0,  # a former core's needs no measuring
+            run_largest_steps=partial(run_largest_steps, config, machine, model, loaded.max_model_len),
         )
         num_blocks = pool.num_blocks
-        max_model_len = reachable_model_len(max_model_len, num_blocks, config.kv.block_size)
-        runner = _runner(config, machine, model, pool, max_model_len, graphs=machine.graphs, adapters=adapters)
+        max_model_len = reachable_model_len(loaded.max_model_len, num_blocks, config.kv.block_size)
+        runner = make_runner(
+            config, machine, model, pool, max_model_len, graphs=machine.graphs, adapters=loaded.adapters
+        )
     step_time = StepTimeModel()
     with outbox.phase("warm_up"):
-        stepper = _stepper(config, machine, model, draft_model, runner, clock)
+        stepper = make_stepper(config, machine, model, draft_model, runner, clock)
         is_short = standby is not None and not has_fast_memory
         limit_s = _TAKE_OVER_WARM_UP_S if is_short else _WARM_UP_S[machine.device.type]
-        _warm_up(config, stepper, step_time, clock, num_blocks=num_blocks, max_model_len=max_model_len, limit_s=limit_s)
-        runner.heads = None if heads is None else MedusaProposer(heads)
+        warm_up_steps(
+            config, stepper, step_time, clock, limit_s=limit_s, num_blocks=num_blocks, max_model_len=max_model_len
+        )
+        runner.heads = None if loaded.heads is None else MedusaProposer(loaded.heads)
         drafter = make_drafter(
             config,
             machine,
@@ -147,72 +115,79 @@ def build_core(
             max_model_len=max_model_len,
         )
         runner.release_pool()
-    blocks = BlockManager(
-        num_blocks,
-        config.kv.block_size,
-        enable_prefix_cache=config.kv.enable_prefix_cache,
-        windows=pool.windows,
-    )
-    if model.config.traits.recurrent is not None:
-        runner.states = blocks.states = StateSlots(max_num_seqs(config), config.kv.block_size)
+    blocks = _blocks(config, pool, runner, model)
     tally = CoreTotals()
-    scheduler = _scheduler(
-        config,
-        model,
+    limits = _limits(config, max_model_len, model.config.vocab_size)
+    scheduler = Scheduler(
+        limits,
         blocks,
-        step_time,
-        tally,
-        max_model_len=max_model_len,
+        forecast=OutputForecast(),
+        step_time=step_time,
+        tally=tally,
         grammars=grammars,
         drafter=drafter,
-        adapters=adapters.table,
+        adapters=loaded.adapters.table,
     )
     meter = LoadMeter(scheduler, blocks, step_time)
     reporter = Reporter(scheduler, meter, tally, send=outbox.send, clock=clock)
     common = _Common(reporter=reporter, observer=StepObserver(meter, step_time, drafter), clock=clock)
     isolated = FaultIsolation(stepper, scheduler.check_integrity)
-    ready = _ready(
-        config,
-        machine,
-        model,
-        blocks,
-        meter,
-        max_model_len=max_model_len,
-        speculates=drafter is not None,
-        kernels=kernels,
-        adapters=adapters.table,
-    )
+    ready = _ready(config, loaded, limits, blocks, meter.load(), speculates=drafter is not None)
     if isinstance(runner, OverlapRunner):
         next_step = NextStep(scheduler, blocks, runner)
         return OverlappedStepLoop(scheduler, isolated, inbox, launcher=runner, next_step=next_step, **common), ready
     return StepLoop(scheduler, isolated, inbox, **common), ready
 
 
+def _blocks(config: CoreConfig, pool: PoolPlan, runner: ModelRunner, model: Model) -> BlockManager:
+    """Return the manager of the pool's blocks, and of the recurrent states that the runner shares with it."""
+    blocks = BlockManager(
+        pool.num_blocks,
+        config.kv.block_size,
+        enable_prefix_cache=config.kv.enable_prefix_cache,
+        windows=pool.windows,
+    )
+    if model.config.traits.recurrent is not None:
+        runner.states = blocks.states = StateSlots(max_num_seqs(config), config.kv.block_size)
+    return blocks
+
+
+def _limits(config: CoreConfig, max_model_len: int, vocab_size: int) -> Limits:
+    return Limits(
+        max_model_len=max_model_len,
+        vocab_size=vocab_size,
+        max_num_seqs=config.batch.max_num_seqs,
+        max_num_batched_tokens=config.batch.max_num_batched_tokens,
+        max_waiting=config.batch.max_waiting,
+        itl_target_s=config.batch.itl_target_ms / 1000,
+        prefill_slack_ratio=config.batch.prefill_slack_ratio,
+    )
+
+
 def _ready(
     config: CoreConfig,
-    machine: Machine,
-    model: Model,
+    loaded: LoadedModels,
+    limits: Limits,
     blocks: BlockManager,
-    meter: LoadMeter,
+    load: Load,
     *,
-    max_model_len: int,
     speculates: bool,
-    kernels: CpuKernels | None,
-    adapters: AdapterTable,
 ) -> Ready:
+    """Return what the front learns of a core that has started."""
+    machine, kernels, adapters = loaded.machine, loaded.kernels, loaded.adapters.table
     return Ready(
-        max_model_len=max_model_len,
+        max_model_len=limits.max_model_len,
         block_size=blocks.block_size,
         num_blocks=blocks.num_blocks,
-        vocab_size=model.config.vocab_size,
+        vocab_size=limits.vocab_size,
         device=str(machine.device),
         dtype=str(machine.dtype).removeprefix("torch."),
-        model_type=model.config.model_type,
+        model_type=loaded.model.config.model_type,
         speculates=speculates,
-        max_num_batched_tokens=config.batch.max_num_batched_tokens,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
         num_threads=torch.get_num_threads() * config.compute.tensor_parallel if machine.device.type == "cpu" else 0,
         cpu_kernels=kernels,
-        load=meter.load(),
+        load=load,
         max_loras=config.adapters.num_places,
         adapters=adapters.names,
         fingerprint=answer_fingerprint(config, _device_name(machine), str(machine.dtype), kernels),
@@ -227,224 +202,9 @@ def _device_name(machine: Machine) -> str:
     return torch.cuda.get_device_name(machine.device)
 
 
-def _stepper(
-    config: CoreConfig,
-    machine: Machine,
-    model: Model,
-    draft_model: Model | None,
-    runner: ModelRunner,
-    clock: Callable[[], float],
-) -> Runner:
-    """Return what executes steps: on a CPU a runner that chooses among the ways to do so."""
-    if machine.device.type != "cpu" or isinstance(runner, OverlapRunner):
-        return runner
-    stepper = settle_steps(
-        model,
-        runner,
-        num_speculative_tokens=config.drafting.num_speculative_tokens,
-        num_weight_bytes=checkpoint_bytes(config.model_dir),
-        clock=clock,
-    )
-    follow(draft_model, model)
-    return stepper
-
-
-def _draft_models(config: CoreConfig, model: Model, machine: Machine) -> tuple[MedusaHeads | None, Model | None]:
-    """Return the model's Medusa heads, or else its draft model: heads predict as well at a lower cost."""
-    heads = load_heads(config, model, machine)
-    if heads is None:
-        return None, load_draft_model(config, model, machine)
-    if config.drafting.draft_model_dir is not None:
-        logger.info("the model has Medusa heads: its draft model is used with --speculation draft only")
-    return heads, None
-
-
-def _model(config: CoreConfig, machine: Machine, packer: WeightPacker | None) -> Model:
-    """Return the model, alone or as the leader of a tensor-parallel group."""
-    if read_model_config(config.model_dir).traits.recurrent is not None:
-        _check_recurrent(config)
-    rank_group = RankGroup.start(config, machine.device) if config.compute.tensor_parallel > 1 else None
-    model: Model = load_model(
-        config.model_dir,
-        dtype=machine.dtype,
-        device=machine.device,
-        backend=machine.backend,
-        quantization=config.compute.quantization,
-        split=None if rank_group is None else rank_group.split,
-        max_model_len=config.batch.max_model_len,
-        packer=packer,
-    )
-    if rank_group is not None:
-        model = rank_group.lead(model)
-        rank_group.watch(end_core)
-    return with_compiled_steps(config, model, machine.backend, packer)
-
-
-def _check_recurrent(config: CoreConfig) -> None:
-    """Raise EngineConfigError for settings under which recurrent layers are not computed."""
-    if config.compute.tensor_parallel > 1:
-        raise EngineConfigError("tensor_parallel: recurrent layers are computed by one process only")
-    if config.compute.overlap == "on":
-        raise EngineConfigError("overlap: recurrent layers need each step's end; use auto or off")
-    if config.drafting.speculation != "off":
-        raise EngineConfigError("speculation: rejected tokens cannot leave a recurrent state again; use off")
-    if config.adapters.num_places:
-        raise EngineConfigError("max_loras: adapters of models with recurrent layers are not served; start without any")
-
-
-def _warm_up(
-    config: CoreConfig,
-    runner: Runner,
-    step_time: StepTimeModel,
-    clock: Callable[[], float],
-    *,
-    num_blocks: int,
-    max_model_len: int,
-    limit_s: float,
-) -> None:
-    """Touch every path of the runner and learn what steps take."""
-    if config.compute.device == "cpu" or not torch.cuda.is_available():
-        num_blocks = min(num_blocks, _WARM_UP_CONTEXTS * -(-MAX_CONTEXT // config.kv.block_size))
-    batches = typical_batches(
-        max_num_seqs=max_num_seqs(config),
-        max_tokens=config.batch.max_num_batched_tokens,
-        max_context=max_model_len,
-        num_blocks=num_blocks,
-        block_size=config.kv.block_size,
-    )
-    warm_up(runner.execute, batches, step_time, clock, limit_s=limit_s)
-    if isinstance(runner, OverlapRunner):
-        batch = made_up_batch(1, 1, 1, num_blocks=num_blocks, block_size=config.kv.block_size, params=_DRAWN_PARAMS)
-        runner.launch(batch).result()
-
-
 def _grammars(config: CoreConfig, inbox: Inbox, vocab_size: int) -> GrammarCompiler:
     """Return a running grammar compiler; its results go to the inbox."""
     checker = GrammarChecker(config.model_dir, vocab_size)
     grammars = GrammarCompiler(CheckedCompiler(checker, config.model_dir, vocab_size), inbox.post)
     grammars.start()
     return grammars
-
-
-def _model_len(config: CoreConfig, model: Model) -> int:
-    longest = model.config.max_position_embeddings
-    if config.batch.max_model_len > longest:
-        raise EngineConfigError(f"max_model_len: the model reaches {longest} tokens, got {config.batch.max_model_len}")
-    return config.batch.max_model_len or model.config.usual_model_len
-
-
-def _run_largest_steps(
-    config: CoreConfig, machine: Machine, model: Model, max_model_len: int, context_len: int
-) -> None:
-    """Run the longest chunk of a prompt and the most decoding sequences over a small pool."""
-    num_blocks = min(-(-context_len // config.kv.block_size), useful_blocks(config, max_model_len))
-    runner = _runner(config, machine, model, PoolPlan(num_blocks, None), context_len)
-    batch = partial(made_up_batch, num_blocks=num_blocks, block_size=config.kv.block_size)
-    runner.execute(batch(1, min(config.batch.max_num_batched_tokens, context_len), context_len))
-    runner.execute(batch(max_num_seqs(config), 1, context_len))
-
-
-def _runner(
-    config: CoreConfig,
-    machine: Machine,
-    model: Model,
-    pool: PoolPlan,
-    max_model_len: int,
-    *,
-    graphs: GraphApi | None = None,
-    adapters: Adapters | None = None,
-) -> ModelRunner:
-    """Return a runner over a fresh pool; with `graphs`, its decode and verification steps are captured."""
-    if isinstance(model, LeaderModel):
-        model.open_pool(pool.num_blocks)
-    has_states = model.config.traits.recurrent is not None
-    caches = machine.allocate_pool(
-        model.attention_specs, pool.num_blocks, config.kv.block_size, num_window_blocks=pool.num_window_blocks
-    )
-    capture = partial(
-        _captured,
-        config,
-        caches,
-        graphs,
-        max_model_len=max_model_len,
-        device=machine.device,
-        num_states=num_state_slots(max_num_seqs(config)) if has_states else 0,
-    )
-    if isinstance(model, Decoder):
-        model = capture(model)
-    if adapters is not None:
-        model = adapters.model(model, capture)
-    make = (
-        partial(OverlapRunner, chooser=machine.chooser or TorchChooser())
-        if _overlaps(config, machine) and not has_states
-        else ModelRunner
-    )
-    return make(
-        model,
-        Sampler(machine.chooser),
-        caches,
-        sample_rows=SampleRows(machine.device),
-        device=machine.device,
-        block_size=config.kv.block_size,
-        max_tokens=config.batch.max_num_batched_tokens,
-        max_num_seqs=max_num_seqs(config),
-        max_blocks=-(-max_model_len // config.kv.block_size),
-        places=None if pool.windows is None else pool.windows.places,
-    )
-
-
-def _captured(
-    config: CoreConfig,
-    caches: list[KVCache],
-    graphs: GraphApi | None,
-    model: CapturableModel,
-    *,
-    max_model_len: int,
-    device: torch.device,
-    num_states: int,
-) -> Model:
-    """Return a model whose decode and verification steps are captured, if there is an interface to capture."""
-    if graphs is None:
-        return model
-    return graph_model(
-        config, model, caches, graphs, max_model_len=max_model_len, device=device, num_state_slots=num_states
-    )
-
-
-def _overlaps(config: CoreConfig, machine: Machine) -> bool:
-    """Return whether a step is launched before the tokens of the previous one have arrived."""
-    is_wanted = config.compute.overlap == "on" or (config.compute.overlap == "auto" and machine.device.type == "cuda")
-    return is_wanted and config.drafting.speculation == "off"
-
-
-def _scheduler(
-    config: CoreConfig,
-    model: Model,
-    blocks: BlockManager,
-    step_time: StepTimeModel,
-    tally: CoreTotals,
-    *,
-    max_model_len: int,
-    grammars: GrammarCompiler,
-    drafter: Drafter | None,
-    adapters: AdapterTable,
-) -> Scheduler:
-    limits = Limits(
-        max_model_len=max_model_len,
-        vocab_size=model.config.vocab_size,
-        max_num_seqs=config.batch.max_num_seqs,
-        max_num_batched_tokens=config.batch.max_num_batched_tokens,
-        max_waiting=config.batch.max_waiting,
-        itl_target_s=config.batch.itl_target_ms / 1000,
-        prefill_slack_ratio=config.batch.prefill_slack_ratio,
-    )
-    return Scheduler(
-        limits,
-        blocks,
-        forecast=OutputForecast(),
-        step_time=step_time,
-        tally=tally,
-        grammars=grammars,
-        drafter=drafter,
-        adapters=adapters,
-    )

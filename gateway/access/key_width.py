@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import msgspec
 
 from gateway.access.api_keys import DEV_TENANT, Caller, KeyRing, StoredKey, StoredKeys
-from routing_policies.policy.document import Policy, Tenant, TestRequest
+from routing_policies.policy.document import Policy, Tenant
+from routing_policies.policy.policy_tests import TestRequest
 from routing_policies.policy.references import known_models
 from routing_policies.proof.findings import Proof, Violation
 

@@ -14,7 +14,8 @@ from gateway.deployments.price import Pricer
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.routing_request import RoutingRequest
 from gateway.trimming.trimmer import DEFAULT_BYTES_PER_TOKEN, MAX_TRIMMED_HERE_BYTES, Trimmed, Trimmer
-from routing_policies.policy.document import OverloadStep, Trim
+from routing_policies.policy.document import Trim
+from routing_policies.policy.values import OverloadStep
 
 DegradedStep = Literal["trimmed", "small-model", "max-tokens", "stale-cache"]
 

@@ -25,7 +25,7 @@ from gateway.routing.snapshot import PolicySnapshot
 from gateway.upstreams.http1.errors import UpstreamError
 from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 from routing_policies.matching import AUTO
-from routing_policies.policy.document import ModelName
+from routing_policies.policy.values import ModelName
 
 TOKENIZE_PATH: Final = "/tokenize"
 DETOKENIZE_PATH: Final = "/detokenize"

@@ -1,4 +1,4 @@
-"""The only place that constructs: from settings to a running gateway, and back down again."""
+"""Gateway: the parts of one process, constructed from its settings, started and stopped."""
 
 from __future__ import annotations
 
@@ -9,46 +9,26 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from dataclasses import replace
 from typing import Any, BinaryIO
 
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.routing import Mount
-
-from gateway.admin.api.request import endpoints_of
-from gateway.admin.assets import STATIC_PATH
 from gateway.admin.context import AdminContext, AdminSources, Replica
-from gateway.admin.handlers.cache import CacheHandlers
-from gateway.admin.handlers.diagnosis import DiagnosisHandlers
-from gateway.admin.handlers.quality.cascades import CascadeHandlers
-from gateway.admin.handlers.quality.labels import LabelHandlers
-from gateway.admin.handlers.replay import ReplayHandlers
-from gateway.admin.routes import Operations, OwnPagesOnly, admin_application
 from gateway.admin.views.engine_facts import EngineFacts
 from gateway.admission.guard import OverloadGuard
-from gateway.api.cross_origin import CrossOrigin
-from gateway.api.feedback import FeedbackHandlers
 from gateway.api.health import Probes
-from gateway.api.json_bodies import JsonBodies
-from gateway.api.message_tokens import MessageTokens, TokenCounter
-from gateway.api.models import Models
-from gateway.api.recalls import RecallHandlers
-from gateway.api.routes import PublicApplication
-from gateway.api.stored_responses import ResponseHandlers
-from gateway.api.tokenization import TokenizationHandlers
-from gateway.app.certificates import CertificateWatch, read_certificates
+from gateway.app.connections.certificates import CertificateWatch, read_certificates
+from gateway.app.connections.upstream_clients import connector_of
 from gateway.app.control_plane import ControlPlane
 from gateway.app.discovery.membership import Membership
+from gateway.app.listeners import ServedParts, admin_listener, public_listener
 from gateway.app.machine_parts import MachineParts, remote_embedder
 from gateway.app.observability import Observability, read_live_gauges
 from gateway.app.own_encoder import OwnEncoder
+from gateway.app.policy_rollout import PolicyRollout
 from gateway.app.recalls.recall_parts import RecallParts
 from gateway.app.request_path import Protection, RequestPath
 from gateway.app.response_cache import ResponseCache
 from gateway.app.runtime import Runtime, Surroundings
 from gateway.app.shared_state import SharedState
-from gateway.app.upstream_clients import connector_of
 from gateway.background.task_group import BackgroundTasks
 from gateway.cache.audit.match_models import MatchModels
 from gateway.config.settings import GatewayConfig
@@ -58,22 +38,17 @@ from gateway.deployments.liveness import LivenessWatch
 from gateway.deployments.load_feed import LoadFeeds
 from gateway.deployments.readiness import ReadinessProber
 from gateway.diagnosis.collect import SampleCollector
-from gateway.dialects.messages.errors import refusal_at
 from gateway.embedding.embedder import Embedder
 from gateway.embedding.encoder import TextEncoder
 from gateway.embedding.installed import InstalledEncoder
 from gateway.embedding.sentence_encoder import SentenceEncoder
 from gateway.errors import GatewayError, Shed
-from gateway.http.asgi import ASGIApp
-from gateway.http.server import Listener, Server
+from gateway.http.server import Server
 from gateway.limits.body_budget import BodyBudget
-from gateway.machine.shared_counts import TableFull
-from gateway.policies.canary import CanaryTrial
 from gateway.policies.policy_file import PolicyRevision, PolicyStatus
 from gateway.policies.reading import PolicyHooks
 from gateway.routing.quality_files import load_predictors
 from gateway.routing.snapshot import Ejections, PolicyInForce, PolicySnapshot, SnapshotBuilder
-from gateway.routing.trial import Trial
 from gateway.store.shared_clock import SharedClock
 from gateway.telemetry.lag import LagMeter
 from gateway.telemetry.logs.log import LogWriter
@@ -81,20 +56,14 @@ from gateway.telemetry.memory import body_budget_bytes, memory_limit_bytes, resi
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.records.recent import RecentRequests
 from gateway.timeline import Clock, Outcome, RequestIds
-from gateway.upstreams.reach import ReachError
 from gateway.util.workers import Workers
-from routing_policies.policy.document import Policy
-from routing_policies.policy.members import group_of, is_member
+from routing_policies.policy.members import group_of
 from routing_policies.quality.predictor import Predictors
 
-_MAX_ADMIN_CONNECTIONS = 256
 WORKERS_END_S = 8.0
 """Time beyond notice and drain in which workers end, before the control process ends without them."""
 _UNREAD_PARTS = 4
 """Divisor of the bodies' memory that bounds what a listener's clients may send too early or leave unfinished."""
-
-_MEMBERS_RETRY_S = 0.5
-"""Time until members are put beside the others once more, where the shared counts had no row for them."""
 
 LoadEncoder = Callable[[Executor], Awaitable[TextEncoder]]
 
@@ -145,19 +114,7 @@ class Gateway:
         if self._stores.sharing is not None and self._answers.is_in_file:
             self._stores.sharing.takes_entries = lambda: self._answers.is_semantic
         self._quotas = self._stores.quotas
-        self._recalls = RecallParts(
-            config.cache.recalls,
-            self._stores.control,
-            environment=around.environment,
-            holder=runtime.holder,
-            log=self.log,
-            metrics=self.metrics,
-            clock=clock,
-            wall=runtime.wall,
-        )
-        self._recalls.follow(self._answers.auditor)
-        self._answers.on_verdict = self._recalls.note_audit
-        self._answers.on_feedback = self._recalls.note_wrong
+        self._recalls = self._make_recalls(around)
         self.recent = RecentRequests(clock=clock, wall=time.time, name=f"{platform.node()}-{runtime.holder[:-12]}")
         predictors = load_predictors(config.policy.quality_dir)
         self.control = ControlPlane(
@@ -168,25 +125,14 @@ class Gateway:
             predictors=predictors,
             policy=self.policy,
             hooks=PolicyHooks(on_revision=self._take_revision, on_status=self._note_status),
-            on_trial=self._take_trial,
+            on_trial=lambda policy, canary: self._rollout.take_trial(policy, canary),
         )
         self._answers.on_audit = self.control.note_audit
         self._own_encoder = OwnEncoder(config, runtime, member=member, embedder=self._embedder)
-        self._builder = self._make_builder(around, ejection or EjectionRules(), predictors)
-        self._builder.departures.drain_s = config.process.discovery.drain_s
-        self._membership = Membership(
-            config.process.discovery,
-            self._stores.control,
-            log=self.log,
-            metrics=self.metrics,
-            clock=clock,
-            environment=around.environment,
-            on_change=self._take_members,
-        )
-        self._canary: CanaryTrial | None = None
+        self._tasks = BackgroundTasks(runtime.note_failed_task)
+        self._rollout = self._make_rollout(around, ejection or EjectionRules(), predictors)
         observers = (*self.control.watchers(), self.recent.note)
         self._records = Observability(config, runtime, observers, self.control.sampler, self.control.answer_log)
-        self._tasks = BackgroundTasks(runtime.note_failed_task)
         self._path = RequestPath(
             config,
             runtime,
@@ -203,7 +149,6 @@ class Gateway:
         self._liveness = LivenessWatch(self._deployments, clock)
         self._feeds = LoadFeeds(self._deployments, clock)
         self._lag: LagMeter | None = None
-        self._members_retry: asyncio.TimerHandle | None = None
         self._machine = (
             None if member is None else MachineParts(member, runtime, self._answers, lambda: self.room.live())
         )
@@ -228,6 +173,45 @@ class Gateway:
             wall=SharedClock(around.wall),
             workers=self._workers,
             open_store=around.open_store,
+        )
+
+    def _make_recalls(self, around: Surroundings) -> RecallParts:
+        runtime, answers = self._runtime, self._answers
+        recalls = RecallParts(
+            self.config.cache.recalls,
+            self._stores.control,
+            environment=around.environment,
+            holder=runtime.holder,
+            log=self.log,
+            metrics=self.metrics,
+            clock=around.clock,
+            wall=runtime.wall,
+        )
+        recalls.follow(answers.auditor)
+        answers.on_verdict = recalls.note_audit
+        answers.on_feedback = recalls.note_wrong
+        return recalls
+
+    def _make_rollout(self, around: Surroundings, ejection: EjectionRules, predictors: Predictors) -> PolicyRollout:
+        self._builder = self._make_builder(around, ejection, predictors)
+        self._builder.departures.drain_s = self.config.process.discovery.drain_s
+        self._membership = Membership(
+            self.config.process.discovery,
+            self._stores.control,
+            log=self.log,
+            metrics=self.metrics,
+            clock=around.clock,
+            environment=around.environment,
+            on_change=lambda: self._rollout.take_members(),
+        )
+        return PolicyRollout(
+            self.policy,
+            self._builder,
+            self._membership,
+            spawn=self._tasks.spawn,
+            probe_all=lambda: self._prober.probe_all(),
+            apply_drains=lambda: self.room.drains.apply(),
+            log=self.log,
         )
 
     def _make_builder(self, around: Surroundings, ejection: EjectionRules, predictors: Predictors) -> SnapshotBuilder:
@@ -283,103 +267,29 @@ class Gateway:
             clock=clock,
         )
 
-    def _make_admin(self, probes: Probes) -> Starlette:
-        samples = SampleCollector(self.metrics, self._deployments, lambda: self._lag, time.monotonic)
-        gate = self.control.gate()
-        handlers = (
-            Operations(
-                self.metrics,
-                lambda: not self._current().keys.is_open,
-                None if self._machine is None else self._machine.refresh,
-            ),
-            CacheHandlers(
-                self._answers,
-                self.control.audit,
-                policy=lambda: self._current().policy,
-                recalls=self._recalls.counts,
-                wall=self._runtime.wall,
-            ),
-            DiagnosisHandlers(samples, lambda: self._current().policy),
-            self._path.preview,
-            ReplayHandlers(
-                self._path.replayer,
-                self.control.audit,
-                self.config.process.answers_dir,
-                self.control.answer_log,
-                self.metrics,
-            ),
-            LabelHandlers(self._path.learner),
-            CascadeHandlers(
-                self._path.learner.calibrator, self._path.labels, self.control.audit, wall=self._runtime.wall
-            ),
-        )
-        static = Mount(STATIC_PATH, self.room.assets.router(), middleware=[Middleware(OwnPagesOnly, gate=gate)])
-        return admin_application(
-            [*self.control.endpoints(gate), *self.room.endpoints(), *endpoints_of(*handlers)],
-            [static, *probes.routes()],
-            gate,
-            self.control.bodies(self.bodies),
-            ids=self._runtime.ids,
-            log=self.log,
-        )
-
     def _make_server(self) -> Server:
-        config = self.config
-        certificates = read_certificates(config)
+        certificates = read_certificates(self.config)
         self._certificates = CertificateWatch(certificates, self.log)
-        probes = Probes(lambda: self.snapshot, lambda: self.server.leaving.is_set())
-        models = Models(self._current, int(time.time()), [endpoint.path for endpoint in self._path.dialects])
-        bodies = JsonBodies(self.bodies, self._workers)
-        feedback = FeedbackHandlers(
-            self._current, self._cache, bodies, self._note_wrong, recall=self._recalls.note_feedback
+        parts = ServedParts(
+            config=self.config,
+            runtime=self._runtime,
+            policy=self.policy,
+            bodies=self.bodies,
+            answers=self._answers,
+            stores=self._stores,
+            recalls=self._recalls,
+            control=self.control,
+            path=self._path,
+            room=self.room,
+            probes=Probes(lambda: self.snapshot, lambda: self.server.leaving.is_set()),
+            samples=SampleCollector(self.metrics, self._deployments, lambda: self._lag, time.monotonic),
+            note_wrong=self._note_wrong,
+            refresh=None if self._machine is None else self._machine.refresh,
         )
-        tokenization = TokenizationHandlers(self._current, bodies, config.edge.body.max_bytes)
-        counts = MessageTokens(
-            self._current,
-            self._path.messages,
-            TokenCounter(self._path.pricer),
-            bodies,
-            self._workers,
-            max_bytes=config.edge.body.max_bytes,
-            ids=self._runtime.ids,
-            log=self.log,
-        )
-        public: ASGIApp = PublicApplication(
-            self.pipeline,
-            models,
-            feedback,
-            tokenization,
-            dialects=(*self._path.dialects, counts, self._path.quotes),
-            others=(
-                *ResponseHandlers(self._current, self._stores.responses).routes(),
-                RecallHandlers(self._current, self._recalls.store if self._recalls.is_on else None).route(),
-                *probes.routes(),
-            ),
-            ids=self._runtime.ids,
-            log=self.log,
-        )
-        if config.public.origins:
-            public = CrossOrigin(public, config.public.origins)
-        # Its own small part of the open files: a flood on the public listener leaves it alone.
-        few = min(config.edge.connections.max_total, _MAX_ADMIN_CONNECTIONS)
-        admin_limits = replace(config.edge, connections=replace(config.edge.connections, max_total=few))
-        public_listener = Listener(
-            name="public",
-            address=config.public.listen,
-            app=public,
-            limits=config.edge,
-            reuse_port=config.public.shared,
-            certificate=certificates.get("public"),
-            envelope=refusal_at,
-        )
-        admin_listener = Listener(
-            name="admin",
-            address=config.admin.listen,
-            app=self._make_admin(probes),
-            limits=admin_limits,
-            certificate=certificates.get("admin"),
-        )
-        both = [public_listener, admin_listener]
+        both = [
+            public_listener(parts, certificates.get("public")),
+            admin_listener(parts, certificates.get("admin")),
+        ]
         return Server(
             both if self._machine is None else self._machine.listeners(*both),
             new_request_id=self._runtime.ids.next,
@@ -461,8 +371,7 @@ class Gateway:
         await self._recalls.stop_sending()
         await self._tasks.cancel()
         await self._membership.aclose()
-        if self._members_retry is not None:
-            self._members_retry.cancel()
+        self._rollout.call_off_retry()
         if self._lag is not None:
             self._lag.stop()
         await self.server.close()
@@ -488,22 +397,14 @@ class Gateway:
 
     def _deployments(self) -> tuple[LiveDeployment, ...]:
         """Return the deployments in force, and members that drain."""
-        return (*self._in_force(), *self._builder.departures.members)
-
-    def _in_force(self) -> tuple[LiveDeployment, ...]:
-        if self.snapshot is None:
-            return ()
-        trial = self.snapshot.trial
-        beside = () if trial is None else trial.snapshot.deployments.values()
-        return tuple(dict.fromkeys((*self.snapshot.deployments.values(), *beside)))
+        return self._rollout.deployments
 
     def _take_revision(self, revision: PolicyRevision) -> None:
-        before = self._in_force()
-        members = self._membership.known(revision.policy)
-        snapshot = self._builder.build(revision.policy, revision.revision, self.snapshot, members)
+        """Put a revision into force in all parts. Raises ReachError; the revision before is in force then."""
+        before = self._rollout.in_force
+        snapshot = self._rollout.build(revision)
         self._recalls.configure(revision.policy)
-        self.policy.snapshot = snapshot
-        self._membership.follow([revision.policy])
+        self._rollout.put_in_force(snapshot)
         self._quotas.configure(revision.policy)
         self.metrics.follow(revision.policy, revision.revision)
         self.room.drains.apply()
@@ -511,69 +412,7 @@ class Gateway:
         self._own_encoder.note_policy(revision.policy)
         if snapshot.router.learns:
             self._path.labels.begin()
-        self._replace(before)
-
-    def _take_trial(self, policy: Policy | None, canary: CanaryTrial | None) -> None:
-        """Put a canary beside what is in force, or take it away. Raises ReachError."""
-        base, before = self._current(), self._in_force()
-        trial = None if policy is None or canary is None else self._trial_of(policy, canary, base)
-        if trial is not base.trial:
-            self.policy.snapshot, self._canary = replace(base, trial=trial), canary
-            self._membership.follow([base.document] if policy is None else [base.document, policy])
-            self._replace(before)
-
-    def _trial_of(
-        self, policy: Policy, canary: CanaryTrial, base: PolicySnapshot, previous: Trial | None = None
-    ) -> Trial:
-        return self._builder.build_trial(
-            policy,
-            canary.revision,
-            base,
-            salt=canary.id,
-            percent=canary.percent,
-            tenants=canary.tenants,
-            members=self._membership.known(base.document, policy),
-            previous=previous,
-        )
-
-    def _take_members(self) -> None:
-        """Put new members beside the others, and let those that are no longer listed drain."""
-        if self._members_retry is not None:
-            self._members_retry.cancel()
-            self._members_retry = None
-        base = self.snapshot
-        if base is None:
-            return
-        before = self._in_force()
-        try:
-            snapshot = self._builder.build(base.document, base.revision, base, self._membership.known(base.document))
-            if base.trial is not None and self._canary is not None:
-                trial = self._trial_of(base.trial.snapshot.document, self._canary, snapshot, base.trial)
-                snapshot = replace(snapshot, trial=trial)
-        except (ReachError, TableFull) as error:
-            self.log.event("members_refused", level="error", error=str(error))
-            if isinstance(error, TableFull):  # locked just now, or rows may become free
-                retry = asyncio.get_running_loop().call_later(_MEMBERS_RETRY_S, self._take_members)
-                self._members_retry = retry
-            return
-        self.policy.snapshot = snapshot
-        self.room.drains.apply()
-        self._replace(before)
-
-    def _replace(self, before: tuple[LiveDeployment, ...]) -> None:
-        """Let go of deployments that nothing in force uses any more, and check all the others."""
-        retained = self._in_force()
-        left = [deployment for deployment in before if deployment not in retained]
-        for deployment in left:
-            if is_member(deployment.id):
-                self._builder.departures.note_left(deployment)
-            else:
-                deployment.has_left = True
-                self._tasks.spawn(deployment.retire(), "retire")
-        for deployment in left:  # once none of them is a place to move to
-            deployment.move_streams()
-        if before:
-            self._tasks.spawn(self._prober.probe_all(), "probe")
+        self._rollout.let_go(before)
 
     def _note_status(self, status: PolicyStatus) -> None:
         self._status = status

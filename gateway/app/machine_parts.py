@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Final
 
 from gateway.admin.views.live_state import LiveState
+from gateway.app.connections.upstream_clients import open_upstream
 from gateway.app.response_cache import ResponseCache
 from gateway.app.runtime import Runtime
 from gateway.app.shared_state import Spawn
-from gateway.app.upstream_clients import open_upstream
 from gateway.embedding.embedder import Embedder
 from gateway.http.server import Listener
 from gateway.machine.machine_metrics import MachineMetrics

@@ -16,7 +16,8 @@ from gateway.http.server import Listener, Server
 from gateway.machine.process import CONTROL, MachineProcess
 from gateway.machine.vectors import VectorsApplication
 from gateway.upstreams.connector import Join, connect_unix
-from routing_policies.policy.document import BUILTIN_ENCODER, Policy
+from routing_policies.policy.deployment import BUILTIN_ENCODER
+from routing_policies.policy.document import Policy
 
 NAME: Final = BUILTIN_ENCODER.partition(":")[2]
 

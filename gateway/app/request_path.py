@@ -82,68 +82,42 @@ class RequestPath:
         stores: SharedState,
         records: Observability,
     ) -> None:
-        clock, workers, metrics = runtime.clock, runtime.workers, runtime.metrics
-        guard, bodies = protection.guard, protection.bodies
-        trimmer, pricer = PolicyTrimmer(), Pricer()
-        self._images = ImageShrinker(bodies.total_bytes // _IMAGE_PARTS)
-        self._make_learner(config, runtime, answers, predictors, stores)
-        self._shadower = Shadower(
-            BackgroundRequester(rng=runtime.rng, ids=runtime.ids),
-            learner=self.learner,
-            metrics=metrics,
-            rng=runtime.rng,
-            is_strained=lambda: bool(guard.strain),
-            tasks=BackgroundTasks(runtime.note_failed_task),
-        )
+        clock, metrics = runtime.clock, runtime.metrics
+        self.pricer = Pricer()
+        """Estimator of the tokens of requests."""
         self.room = WaitingRoom(clock, lambda route, end: metrics.start_waits.labels(route, end).inc())
-        trims = TrimStage(trimmer, PassageSimilarity(answers.embedder), self._images, pricer, workers)
-        self.preview = PreviewHandlers(lambda: policy.current, ChatRequestParser(), trims, pricer, clock, workers)
-        """Previews for admins: the fate of a request without serving it."""
-        self.replayer = Replayer(
-            ReplayTools(
-                sender=ReplaySender(runtime.ids),
-                parser=ChatRequestParser(),
-                trims=trims,
-                cache=answers.stage,
-                pricer=pricer,
-                policy=lambda: policy.current,
-            )
-        )
-        """Replays of recorded answers for admins."""
-        admitter = Admitter(clock, guard, records.tracing)
-        reader = RequestReader(ChatRequestParser(), bodies, workers, config.edge.body.max_bytes)
-        ladder = Ladder(trimmer=trimmer, cache=answers.exact, pricer=pricer)
-        quotas = QuotaStage(stores.quotas, pricer, clock)
+        self._images = ImageShrinker(protection.bodies.total_bytes // _IMAGE_PARTS)
+        self._make_learner(config, runtime, answers, predictors, stores)
+        self._shadower = self._make_shadower(runtime, protection.guard)
+        trimmer = PolicyTrimmer()
+        trims = TrimStage(trimmer, PassageSimilarity(answers.embedder), self._images, self.pricer, runtime.workers)
+        self._make_tools(runtime, policy, answers, trims)
+        admitter = Admitter(clock, protection.guard, records.tracing)
+        reader = RequestReader(ChatRequestParser(), protection.bodies, runtime.workers, config.edge.body.max_bytes)
+        quotas = QuotaStage(stores.quotas, self.pricer, clock)
+        ladder = Ladder(trimmer=trimmer, cache=answers.exact, pricer=self.pricer)
         admission = AdmissionStage(
             admitter=admitter,
             reader=reader,
-            pricer=pricer,
+            pricer=self.pricer,
             embeddings=PromptEmbedding(answers.embedder),
             gate=AdmissionGate(ladder=ladder, clock=clock),
             trims=trims,
         )
         quoting = self._make_quoting(runtime, stores)
-        stages = Stages(
-            admitter=admitter,
-            reader=reader,
-            trims=trims,
-            quotas=quotas,
-            cache=answers.stage,
-            admission=admission,
-            quotes=QuoteStage(quoting),
-            forwarder=Forwarder(
-                clock=clock,
-                metrics=metrics,
-                budget=RetryBudget(),
-                room=self.room,
-                workers=workers,
-                draw_seed=lambda: runtime.rng.getrandbits(63),
-            ),
-            follow_up=FollowUp(pricer, self.learner, self._shadower),
-        )
         self.pipeline = ChatPipeline(
             policy,
-            stages,
+            Stages(
+                admitter=admitter,
+                reader=reader,
+                trims=trims,
+                quotas=quotas,
+                cache=answers.stage,
+                admission=admission,
+                quotes=QuoteStage(quoting),
+                forwarder=self._make_forwarder(runtime),
+                follow_up=FollowUp(self.pricer, self.learner, self._shadower),
+            ),
             recorder=records.recorder,
             log=runtime.log,
             ids=runtime.ids,
@@ -160,13 +134,53 @@ class RequestPath:
             clock=clock,
         )
         """Endpoint of quotes."""
+        self._make_dialects(runtime, stores)
+
+    def _make_shadower(self, runtime: Runtime, guard: OverloadGuard) -> Shadower:
+        return Shadower(
+            BackgroundRequester(rng=runtime.rng, ids=runtime.ids),
+            learner=self.learner,
+            metrics=runtime.metrics,
+            rng=runtime.rng,
+            is_strained=lambda: bool(guard.strain),
+            tasks=BackgroundTasks(runtime.note_failed_task),
+        )
+
+    def _make_tools(self, runtime: Runtime, policy: PolicyInForce, answers: ResponseCache, trims: TrimStage) -> None:
+        """Make what admins use on the path of requests, without serving any."""
+        self.preview = PreviewHandlers(
+            lambda: policy.current, ChatRequestParser(), trims, self.pricer, runtime.clock, runtime.workers
+        )
+        """Previews for admins: the fate of a request without serving it."""
+        self.replayer = Replayer(
+            ReplayTools(
+                sender=ReplaySender(runtime.ids),
+                parser=ChatRequestParser(),
+                trims=trims,
+                cache=answers.stage,
+                pricer=self.pricer,
+                policy=lambda: policy.current,
+            )
+        )
+        """Replays of recorded answers for admins."""
+
+    def _make_forwarder(self, runtime: Runtime) -> Forwarder:
+        return Forwarder(
+            clock=runtime.clock,
+            metrics=runtime.metrics,
+            budget=RetryBudget(),
+            room=self.room,
+            workers=runtime.workers,
+            draw_seed=lambda: runtime.rng.getrandbits(63),
+        )
+
+    def _make_dialects(self, runtime: Runtime, stores: SharedState) -> None:
+        """Make the endpoints of the other APIs on the pipeline."""
         responses = ResponsesDialect(
             ChatRequestParser(), stores.responses, wall=runtime.wall, new_token=lambda: secrets.token_hex(24)
         )
         self.messages = MessagesParser(ChatRequestParser())
         """Parser of the Messages API, for the count of tokens too."""
-        self.pricer = pricer
-        """Estimator of the tokens of requests."""
         dialects: tuple[ClientDialect, ...] = (
             *(responses, MessagesDialect(self.messages, runtime.wall)),
             *(completions_dialect(), embeddings_dialect()),

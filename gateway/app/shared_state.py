@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from gateway.admission.quotas.quotas import Quotas
+from gateway.app.connections.store_opening import open_store
 from gateway.app.runtime import Runtime
-from gateway.app.store_opening import open_store
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.cache.sharing.sharing import CacheSharing
 from gateway.config.checks import ConfigError

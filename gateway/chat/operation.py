@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from routing_policies.policy.document import OperationName
+from routing_policies.policy.values import OperationName
 
 
 class Operation(msgspec.Struct, frozen=True, gc=False):

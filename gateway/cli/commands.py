@@ -51,9 +51,9 @@ class UsageError(CommandError):
 
 def up(options: argparse.Namespace) -> int:
     """Start engines and gateway, and restart them as needed until a signal."""
-    from gateway.app.certificates import read_certificates
+    from gateway.app.connections.certificates import read_certificates
+    from gateway.app.connections.store_opening import open_store
     from gateway.app.policy_acceptance import policy_checks
-    from gateway.app.store_opening import open_store
     from gateway.app.supervision import supervised
     from gateway.cli.machine_checks import available_memory_bytes
     from gateway.cli.supervisor.console import Console
@@ -69,7 +69,7 @@ def up(options: argparse.Namespace) -> int:
     from gateway.routing.quality_files import load_predictors
     from gateway.telemetry.memory import memory_limit_bytes
     from gateway.util.private_files import private_umask
-    from routing_policies.policy.document import UP_RESUME_KEY
+    from routing_policies.policy.deployment import UP_RESUME_KEY
 
     config = settings(options)
     try:

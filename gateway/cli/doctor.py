@@ -16,9 +16,9 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.app.certificates import read_certificates
+from gateway.app.connections.certificates import read_certificates
+from gateway.app.connections.store_opening import open_examined
 from gateway.app.policy_acceptance import policy_checks
-from gateway.app.store_opening import open_examined
 from gateway.cli.machine_checks import (
     Check,
     available_memory_bytes,

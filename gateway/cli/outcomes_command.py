@@ -31,7 +31,7 @@ from gateway.cli.supervisor.probe import base_url_of
 from gateway.config.running import running_product
 from gateway.http.certificate import CertificateError, pinning_context
 from routing_policies.loading import load_policy
-from routing_policies.policy.document import Deployment
+from routing_policies.policy.deployment import Deployment
 from routing_policies.policy.problems import PolicyError
 
 TIMEOUT_S: Final = 300.0

@@ -29,7 +29,8 @@ def policy_check(options: argparse.Namespace) -> int:
     from routing_policies.advice import advice_on
     from routing_policies.loading import load_document
     from routing_policies.policy.problems import PolicyError, Problem
-    from routing_policies.proof.prover import check_document, proof_as_json, prove
+    from routing_policies.proof.document_check import check_document
+    from routing_policies.proof.prover import proof_as_json, prove
 
     problems: Sequence[Problem] = ()
     warnings: Sequence[Problem] = ()

@@ -6,16 +6,14 @@ left over and states nothing.
 
 from __future__ import annotations
 
-import fcntl
 import os
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
 import msgspec
 
-from gateway.util.private_files import FILE_MODE
+from gateway.util.held_file import HeldFile, held_content
 
 RUNNING_FILE: Final = "running.json"
 _MAX_BYTES: Final = 4096
@@ -67,45 +65,31 @@ class RunningFile:
             public_cert=None if public_cert is None else str(public_cert),
             admin_cert=None if admin_cert is None else str(admin_cert),
         )
-        self._fd: int | None = None
+        self._file: HeldFile | None = None
 
     def __enter__(self) -> RunningFile:
         """Write the file, unless another process has it. Raises OSError."""
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            return self
-        self._fd = fd
-        os.ftruncate(fd, 0)
-        os.write(fd, msgspec.json.encode(self._product) + b"\n")
+        self._file = HeldFile.take(self._path, msgspec.json.encode(self._product) + b"\n")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Empty the file and let it go. It stays: removing it would race with the next holder."""
-        if self._fd is not None:
-            os.ftruncate(self._fd, 0)
-            os.close(self._fd)
-            self._fd = None
+        """Empty the file and let it go."""
+        if self._file is not None:
+            self._file.release()
+            self._file = None
 
 
 def running_product(directory: Path) -> RunningProduct | None:
     """Return what runs in a runtime directory; None where nothing does, or its user keeps others out."""
-    try:
-        fd = os.open(directory / RUNNING_FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
+    content = held_content(directory / RUNNING_FILE, _MAX_BYTES)
+    if content is None:
         return None
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        with suppress(msgspec.DecodeError):  # a file of another version, or one that is being written
-            return msgspec.json.decode(os.read(fd, _MAX_BYTES), type=RunningProduct)
-    finally:
-        os.close(fd)
-    return None
+        return msgspec.json.decode(content, type=RunningProduct)
+    except msgspec.DecodeError:  # a file of another version, or one that is being written
+        return None
 
 
 def _absolute(address: str) -> str:

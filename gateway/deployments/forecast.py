@@ -330,9 +330,8 @@ class DeploymentForecast:
         # decision costs.
         outstanding, own_model, tpot = self._outstanding, self._by_outstanding[lane], self._tpot
         first_s, each_s = tpot.terms
-        ahead, others, late_ratio, latest_ratio = outstanding.look(
-            now, lane
-        )  # first, because it may assume first tokens
+        # First, because it may assume first tokens.
+        ahead, others, late_ratio, latest_ratio = outstanding.look(now, lane)
         num_seqs, num_pending = outstanding.num_seqs, outstanding.num_pending
         seqs, num_running = float(num_seqs), num_seqs
         step_left_s = 0.0

@@ -21,8 +21,9 @@ from gateway.upstreams.reach import UpstreamHeaders, UpstreamReach
 from routing_policies.estimation.coverage import TtftBounds
 from routing_policies.estimation.estimators import PeakEwma
 from routing_policies.operations import input_modalities_of, operations_of
-from routing_policies.policy.document import Deployment, PlainAsStream, PredictionUse
+from routing_policies.policy.deployment import Deployment
 from routing_policies.policy.members import group_of
+from routing_policies.policy.values import PlainAsStream, PredictionUse
 
 _RETIRE_POLL_S: Final = 0.1
 _LONGEST_DECAY_S: Final = 60.0

@@ -12,7 +12,7 @@ from typing import Final
 
 from gateway.deployments.live import LiveDeployment
 from gateway.timeline import Clock
-from routing_policies.policy.document import Deployment
+from routing_policies.policy.deployment import Deployment
 
 DRAIN_S: Final = 30.0
 _LOOK_S: Final = 0.5

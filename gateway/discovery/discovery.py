@@ -11,7 +11,8 @@ from typing import Final, Protocol
 from gateway.discovery.followed_source import FollowedSource
 from gateway.discovery.source import Listing, MemberSource, SourceError
 from gateway.timeline import Clock
-from routing_policies.policy.document import MemberSourceKey, Policy
+from routing_policies.policy.deployment import MemberSourceKey
+from routing_policies.policy.document import Policy
 from routing_policies.policy.members import Address
 
 _SETTLE_LOOK_S: Final = 0.02

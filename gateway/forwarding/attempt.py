@@ -6,10 +6,8 @@ can be closed without a trace. After it the answer can only be passed on, or bro
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
@@ -20,38 +18,26 @@ from gateway.chat.headers import ChatHead
 from gateway.chat.json_members import with_members, without_members
 from gateway.chat.operation import CHAT
 from gateway.chat.request import ChatRequest
-from gateway.chat.strict_json import LONG_BYTES
-from gateway.completion.answer_end import AnswerEnd
-from gateway.completion.answers import end_of_answer
-from gateway.completion.stated_errors import StatedError
 from gateway.deployments.flight import InFlightRequest, hidden_stream_bound_s, plain_bound_s, stream_bound_s
 from gateway.deployments.health.attempt_watch import AttemptWatch
 from gateway.deployments.health.ejection import FailureKind
 from gateway.deployments.live import LiveDeployment
 from gateway.deployments.load_report import ORCA_HEADER
-from gateway.dialects.upstream_dialect import UpstreamDialect
-from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge, UpstreamFailed
+from gateway.errors import GatewayError, InvalidRequest, UpstreamFailed
 from gateway.forwarding.error_mapping import (
-    OVERLOADED,
+    OK,
     PASSED_BACK,
-    RETRYABLE,
-    TOO_MANY_REQUESTS,
-    enveloped,
+    RetryElsewhere,
     failure_of,
-    failure_of_status,
-    from_status,
     from_transport,
     is_retryable,
-    no_answer,
-    overloaded,
-    refusal_in,
-    without_secrets,
 )
-from gateway.forwarding.relay import MAX_PLAIN_BYTES, relay_plain, relay_stream
+from gateway.forwarding.relay import relay_plain, relay_stream
 from gateway.forwarding.resume.resume_order import ResumeOrder
 from gateway.forwarding.resume.text_channel import TextChannel
 from gateway.forwarding.resume.token_channel import TokenChannel
-from gateway.forwarding.stream_head import StreamHead, head_of
+from gateway.forwarding.stream_head import head_of
+from gateway.forwarding.whole_answers import WholeAnswers, read_whole
 from gateway.http.asgi import Header
 from gateway.limits.body_budget import BodyReservation
 from gateway.limits.permit import Permit
@@ -67,11 +53,9 @@ from gateway.upstreams.http1.errors import ConnectError, ConnectTimeout, Stalled
 from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 from gateway.upstreams.http1.response import UpstreamResponse
 from gateway.upstreams.http1.sse import EVENT_STREAM
-from gateway.upstreams.retry_after import retry_after_s
 from gateway.util.header_values import media_type
 
 _JSON: Final = b"application/json"
-OK: Final = 200
 _TTFT_HEADER: Final = b"x-penstock-ttft-ms"
 """Header of an engine's plain answer: milliseconds from receipt to its first token."""
 _TTFT_MS: Final = re.compile(rb"[0-9]{1,9}(?:\.[0-9]{1,9})?")
@@ -94,14 +78,6 @@ class ForwardRequest(msgspec.Struct, frozen=True, gc=False):
     """True if the client wants a plain answer that is assembled from a stream."""
     resume: ResumeOrder | None = None
     """Order for a stream that can be continued elsewhere; None for all other requests."""
-
-
-class RetryElsewhere(Exception):
-    """A failure of this deployment before any answer; `error` is the error for the client if no other one serves."""
-
-    def __init__(self, error: GatewayError) -> None:
-        super().__init__(error.message)
-        self.error = error
 
 
 class UpstreamAttempt:
@@ -259,10 +235,11 @@ class Resumable(Protocol):
 class AttemptRunner:
     """Runner of attempts at deployments: it passes their answers on, and reports results to the deployments' health."""
 
-    __slots__ = ("_clock",)
+    __slots__ = ("_answers", "_clock")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._answers = WholeAnswers(clock)
 
     async def open(
         self,
@@ -334,7 +311,7 @@ class AttemptRunner:
         """
         assert attempt.response is not None, "an answer is open once its request was sent"
         try:
-            return await _whole(attempt, attempt.response)
+            return await read_whole(attempt, attempt.response)
         except UpstreamError as error:
             failure = self.lost(work, attempt, error)
             raise RetryElsewhere(failure) if is_retryable(error) else failure from None
@@ -391,7 +368,8 @@ class AttemptRunner:
             response = await live.client.send(message, timeouts, attempt.note_sent)
             if is_leading:
                 ctx.record.timeline.charge(Stage.CONNECT, response.connect_s)
-            self._check_response(work, attempt, response, is_leading=is_leading)
+            if response.status != OK:
+                self._answers.check_status(work, attempt, is_leading=is_leading)
             content_type, attempt.passed = self._heed(attempt, response)
             if ctx.recording is not None:
                 ctx.recording.note_response(live.id, response.headers)
@@ -404,19 +382,13 @@ class AttemptRunner:
                     self._join_channel(work, work.resume, attempt, response)
                 head = await head_of(response)
                 if head.beginning != "answer":
-                    self._take_failed_head(work, attempt, head, is_leading=is_leading)
+                    self._answers.take_failed_head(work, attempt, head, is_leading=is_leading)
                     return
                 now = self._clock()
                 live.first_bytes.add(now, now - attempt.sent_at)
                 attempt.note_first_byte(now)
             else:
-                body = await _whole(attempt, response)
-                if live.dialect is not None:
-                    body = await _translated(live.dialect, response.status, body)
-                is_long = len(body) > LONG_BYTES and response.status == OK
-                operation = work.request.operation
-                end = await asyncio.to_thread(end_of_answer, body, operation) if is_long else None
-                self._take_whole(work, attempt, body, end, is_leading=is_leading)
+                await self._answers.read(work, attempt, is_leading=is_leading)
         except UpstreamError as error:
             failure = self.lost(work, attempt, error, is_leading=is_leading)
             if isinstance(error, ConnectError | ConnectTimeout):
@@ -441,79 +413,6 @@ class AttemptRunner:
         elif order.begun is not None:
             raise RetryElsewhere(UpstreamFailed(f"Deployment '{attempt.live.id}' does not continue streams."))
 
-    def _take_failed_head(
-        self, work: ForwardRequest, attempt: UpstreamAttempt, head: StreamHead, *, is_leading: bool
-    ) -> None:
-        """Treat a stream that begins with an error, or ends without an answer, like `_take_error`.
-
-        Raises:
-            RetryElsewhere: Another deployment may serve the request.
-        """
-        if head.error is not None:
-            self._take_error(work, attempt, head.error, is_leading=is_leading)
-            return
-        raise self._no_answer(work, attempt)
-
-    def _take_error(
-        self, work: ForwardRequest, attempt: UpstreamAttempt, stated: StatedError, *, is_leading: bool
-    ) -> None:
-        """Treat an error in a 200 answer as the status that it names.
-
-        Raises:
-            RetryElsewhere: Unless the error states that the request is wrong; that goes to the client.
-        """
-        response, status = attempt.response, stated.status
-        assert response is not None, "an answer is open once its request was sent"
-        if is_leading:
-            work.ctx.record.detail = f"upstream status 200 with an error{'' if status is None else f' of {status}'}"
-        if status is None or (status not in OVERLOADED and status >= 500):
-            attempt.attempt_watch.failed(self._clock(), FailureKind.BROKEN)
-            raise RetryElsewhere(UpstreamFailed(f"Deployment '{attempt.live.id}' answered with an error. Try again."))
-        response.status = status
-        self._check_response(work, attempt, response, is_leading=is_leading)
-        self._take_whole(work, attempt, stated.body, None, is_leading=is_leading)
-        attempt.pass_as_json()
-
-    def _take_whole(
-        self, work: ForwardRequest, attempt: UpstreamAttempt, body: bytes, end: AnswerEnd | None, *, is_leading: bool
-    ) -> None:
-        """Take a plain answer, or the upstream's own refusal; `end` is the end of a long answer that was read already.
-
-        Raises:
-            RetryElsewhere: A 200 is neither the form requested nor such a refusal. A deployment that answers like that
-                is as good as down.
-        """
-        response, live = attempt.response, attempt.live
-        assert response is not None, "an answer is open once its request was sent"
-        if response.status != OK:
-            refusal = enveloped(body, response.status, live.id)
-            attempt.body = without_secrets(refusal, live.headers.secrets)
-            if is_leading:
-                stated = refusal_in(attempt.body, response.status)
-                work.ctx.record.code, work.ctx.record.detail = stated.code, stated.text
-            if attempt.body is not body:
-                attempt.pass_as_json()
-            return
-        end = end or end_of_answer(body, work.request.operation)
-        if end.error is not None:
-            self._take_error(work, attempt, end.error, is_leading=is_leading)
-        elif (work.request.stream and not work.is_assembled) or not end.is_complete:
-            raise self._no_answer(work, attempt)
-        else:
-            attempt.body = body
-            if attempt.passed[0][1] != _JSON:  # clients read nothing else, and some mind its case
-                attempt.pass_as_json()
-            if work.request.operation.generates:
-                now = self._clock()
-                live.whole_answers.observe(now, now - attempt.sent_at)
-
-    def _no_answer(self, work: ForwardRequest, attempt: UpstreamAttempt) -> RetryElsewhere:
-        """Return the failure of a 200 that is no answer, and let nothing else come from its connection."""
-        assert attempt.response is not None, "an answer is open once its request was sent"
-        attempt.response.distrust()
-        attempt.attempt_watch.failed(self._clock(), FailureKind.BROKEN)
-        return RetryElsewhere(no_answer(attempt.live.id, work.request.operation))
-
     def _heed(self, attempt: UpstreamAttempt, response: UpstreamResponse) -> tuple[bytes, list[Header]]:
         """Read the content type, and the headers that the client sees of an answer that is passed on whole.
 
@@ -531,47 +430,6 @@ class AttemptRunner:
             elif name == _TTFT_HEADER and response.status == OK:
                 attempt.note_reported_ttft(header[1])
         return content_type, [(b"content-type", content_type or _JSON), *passed]
-
-    def _check_response(
-        self, work: ForwardRequest, attempt: UpstreamAttempt, response: UpstreamResponse, *, is_leading: bool
-    ) -> None:
-        """Raise the error that the status stands for; return if the answer may pass.
-
-        Raises:
-            RetryElsewhere: Another deployment may serve the request.
-            GatewayError: The request fails.
-        """
-        status, headers = response.status, response.headers
-        if status == OK:
-            return
-        error = from_status(status, headers, attempt.live.id, work.admitted.lane.id)
-        if status == TOO_MANY_REQUESTS:
-            error = self._check_pushback(work, attempt, headers)
-        if error is None:
-            return
-        kind = failure_of_status(status, headers)
-        if kind is not None and not attempt.live.forecast.is_warming:  # one that is starting has not failed
-            attempt.attempt_watch.failed(self._clock(), kind)
-        if is_leading:
-            work.ctx.record.detail = f"upstream status {status}"
-        if status in RETRYABLE or status < 400:
-            raise RetryElsewhere(error)
-        raise error
-
-    def _check_pushback(
-        self, work: ForwardRequest, attempt: UpstreamAttempt, headers: Sequence[Header]
-    ) -> GatewayError | None:
-        """Handle a 429: the deployment gets no requests for the time that it names.
-
-        Returns:
-            None if no other deployment can answer, so that the client gets the 429 unchanged.
-        """
-        wait_s = retry_after_s(headers)
-        if wait_s is not None:
-            attempt.live.health.note_pushback(self._clock(), wait_s)
-        if attempt.can_move is None or not attempt.can_move():
-            return None
-        return overloaded(headers, attempt.live.id, work.admitted.lane.id)
 
     def lost(
         self, work: ForwardRequest, attempt: UpstreamAttempt, error: UpstreamError, *, is_leading: bool = True
@@ -612,33 +470,6 @@ class AttemptRunner:
             first_byte_s = min(first_byte_s, left_s)
             total_s = total_s if is_stream and not work.is_assembled else min(total_s, left_s)
         return ExchangeTimeouts(timeouts.connect_s, first_byte_s, timeouts.inter_chunk_s, total_s)
-
-
-async def _whole(attempt: UpstreamAttempt, response: UpstreamResponse) -> bytes:
-    """Return the whole answer, as far as there is memory for it.
-
-    Raises:
-        UpstreamError: The exchange failed.
-        Shed: There is no memory for the answer.
-        UpstreamFailed: The answer is too large.
-    """
-    try:
-        return await response.read(MAX_PLAIN_BYTES, attempt.held)
-    except RequestTooLarge:
-        explanation = (
-            f"The answer of deployment '{attempt.live.id}' takes more memory than this gateway may use for one."
-        )
-        raise UpstreamFailed(f"{explanation} Request a shorter one, or a stream.") from None
-
-
-async def _translated(dialect: UpstreamDialect, status: int, body: bytes) -> bytes:
-    """Return a whole answer of a deployment as one of chat completions; a thread translates a long one.
-
-    Raises:
-        UpstreamFailed: The answer is none of its dialect.
-    """
-    translate = dialect.answer if status == OK else partial(dialect.refusal, status)
-    return translate(body) if len(body) <= LONG_BYTES else await asyncio.to_thread(translate, body)
 
 
 def _fixed_headers(live: LiveDeployment, accept: bytes, priority: bytes) -> tuple[Header, ...]:

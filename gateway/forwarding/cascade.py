@@ -27,8 +27,8 @@ from gateway.completion.stream_outcome import end_of_stream
 from gateway.deployments.health.ejection import FailureKind
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import GatewayError, UpstreamFailed
-from gateway.forwarding.attempt import OK, AttemptRunner, ForwardRequest, RetryElsewhere, UpstreamAttempt
-from gateway.forwarding.error_mapping import TOO_MANY_REQUESTS
+from gateway.forwarding.attempt import AttemptRunner, ForwardRequest, UpstreamAttempt
+from gateway.forwarding.error_mapping import OK, TOO_MANY_REQUESTS, RetryElsewhere
 from gateway.forwarding.logprob_filter import LogprobReader, odds_of
 from gateway.request_context import AnswerConfidence
 from gateway.telemetry.metrics import GatewayMetrics

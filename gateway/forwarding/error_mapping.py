@@ -38,6 +38,7 @@ SCHEMA_IGNORED: Final = b"x-penstock-schema-ignored"
 PASSED_BACK: Final = frozenset({b"retry-after", b"retry-after-ms", b"x-should-retry", SCHEMA_IGNORED})
 """Headers of an upstream that a client may see."""
 
+OK: Final = 200
 OVERLOADED: Final = frozenset({503, 529})
 TOO_MANY_REQUESTS: Final = 429
 _CREDENTIALS: Final = frozenset({401, 403, 407})
@@ -53,6 +54,14 @@ _MAX_DEPTH: Final = 4
 _LEAST_SECRET_BYTES: Final = 12
 """Shorter keys, such as `EMPTY`, are none, and may be words of the refusal."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+
+
+class RetryElsewhere(Exception):
+    """A failure of this deployment before any answer; `error` is the error for the client if no other one serves."""
+
+    def __init__(self, error: GatewayError) -> None:
+        super().__init__(error.message)
+        self.error = error
 
 
 def from_transport(error: UpstreamError, deployment: str) -> GatewayError:

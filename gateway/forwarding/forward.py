@@ -13,8 +13,9 @@ from gateway.chat.request import ChatRequest
 from gateway.deployments.health.second_attempts import RetryBudget
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import GatewayError, Shed
-from gateway.forwarding.attempt import AttemptRunner, ForwardRequest, RetryElsewhere, UpstreamAttempt
+from gateway.forwarding.attempt import AttemptRunner, ForwardRequest, UpstreamAttempt
 from gateway.forwarding.cascade import Cascader
+from gateway.forwarding.error_mapping import RetryElsewhere
 from gateway.forwarding.hedging import Hedger
 from gateway.forwarding.plain_streams import wants_stream
 from gateway.forwarding.resume.resume_order import ResumeOrder, can_resume, is_greedy_text

@@ -16,12 +16,13 @@ from enum import StrEnum
 
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import GatewayError
-from gateway.forwarding.attempt import AttemptRunner, ForwardRequest, RetryElsewhere, UpstreamAttempt
+from gateway.forwarding.attempt import AttemptRunner, ForwardRequest, UpstreamAttempt
+from gateway.forwarding.error_mapping import RetryElsewhere
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.records.record import RequestPhase
 from gateway.timeline import Clock
 from gateway.upstreams.http1.errors import Overtaken
-from routing_policies.policy.document import Hedge
+from routing_policies.policy.selection import Hedge
 
 
 class HedgeEnd(StrEnum):

@@ -10,7 +10,8 @@ import msgspec
 from gateway.deployments.health.ejection import FailureKind
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import GatewayError, UpstreamFailed
-from gateway.forwarding.attempt import AttemptRunner, ForwardRequest, RetryElsewhere, UpstreamAttempt
+from gateway.forwarding.attempt import AttemptRunner, ForwardRequest, UpstreamAttempt
+from gateway.forwarding.error_mapping import RetryElsewhere
 from gateway.forwarding.resume.text_channel import TextChannel
 from gateway.forwarding.resume.token_channel import TokenChannel
 from gateway.telemetry.metrics import GatewayMetrics

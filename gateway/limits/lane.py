@@ -7,8 +7,8 @@ import math
 import msgspec
 
 from gateway.errors import MIN_RETRY_AFTER_S
-from routing_policies.policy.document import EnginePriority, OverloadStep
 from routing_policies.policy.document import Lane as LaneEntry
+from routing_policies.policy.values import EnginePriority, OverloadStep
 
 DEFAULT_MAX_QUEUE = 1024
 RATE_WINDOW_S = 10.0

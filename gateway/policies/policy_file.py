@@ -21,7 +21,7 @@ from gateway.util.regular_file import read_regular_file
 from routing_policies.loading import MAX_DOCUMENT_BYTES, load_document
 from routing_policies.policy.document import Policy
 from routing_policies.policy.problems import PolicyError
-from routing_policies.proof.prover import check_document
+from routing_policies.proof.document_check import check_document
 
 REVISION_CHARS = 12
 SETTLE_S = 2.0

@@ -12,7 +12,7 @@ from routing_policies.loading import load_document
 from routing_policies.policy.document import Policy
 from routing_policies.policy.nodes import Document
 from routing_policies.policy.problems import PolicyError, Problem
-from routing_policies.proof.prover import check_document
+from routing_policies.proof.document_check import check_document
 from routing_policies.quality.predictor import Predictors
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from gateway.deployments.live import LiveDeployment
 from gateway.errors import NotFound
 from gateway.routing.planned_route import PlannedRoute
 from routing_policies.operations import route_for
-from routing_policies.policy.document import Deployment, Route
+from routing_policies.policy.deployment import Deployment
+from routing_policies.policy.document import Route
 
 _MAX_ROUTES: Final = 1024
 _MAX_SHOWN: Final = 64

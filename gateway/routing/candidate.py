@@ -6,7 +6,7 @@ from gateway.deployments.flight import TtftForecast
 from gateway.deployments.live import LiveDeployment
 from gateway.routing.routing_request import RoutingRequest
 from routing_policies.estimation.estimators import Price, cost_of
-from routing_policies.policy.document import Deployment
+from routing_policies.policy.deployment import Deployment
 from routing_policies.views import DeploymentView
 
 

@@ -9,7 +9,7 @@ from gateway.dialects.messages.upstream.dialect import AnthropicDialect
 from gateway.dialects.responses.upstream.responses_upstream import ResponsesUpstream
 from gateway.dialects.upstream_dialect import UpstreamDialect
 from gateway.upstreams.reach import ReachError
-from routing_policies.policy.document import Deployment
+from routing_policies.policy.deployment import Deployment
 
 CHAT_DIALECT: Final = "openai"
 """Name of chat completions, which need no translation."""

@@ -7,7 +7,7 @@ from typing import Final
 from gateway.chat.request import ChatRequest
 from gateway.chat.schema import ChatTextPart, Message, UserMessage
 from gateway.deployments.affinity import NamedSession
-from routing_policies.policy.document import StickyBy
+from routing_policies.policy.values import StickyBy
 from routing_policies.share import stable_key
 
 _MAX_CHARS: Final = 2048

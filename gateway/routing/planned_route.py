@@ -26,8 +26,10 @@ from gateway.timeline import Clock
 from gateway.upstreams.http1.request import ExchangeTimeouts
 from routing_policies.decision import Decision
 from routing_policies.exploration.draw import with_exploration
-from routing_policies.policy.document import Cascade, Deployment, Route, Select
+from routing_policies.policy.deployment import Deployment
+from routing_policies.policy.document import Route
 from routing_policies.policy.members import group_of, is_member
+from routing_policies.policy.selection import Cascade, Select
 from routing_policies.profile import Profile, profile_of
 from routing_policies.quality.cascade import Inquiry
 from routing_policies.quality.pairs import (
@@ -155,19 +157,9 @@ class PlannedRoute:
         is_alone = len(self.candidates) == 1 or (is_first_sure and self.explore is None)
         self._foregone = self._decide_alone() if is_alone else None
         self._slow_starts = tuple({live.slow_start: None for live in self._members if live.slow_start is not None})
-        contexts = [live.context_tokens for live, _ in self.candidates]
-        known = [context for context in contexts if context is not None]
-        self.context_tokens = max(known) if len(known) == len(contexts) else None
+        self.context_tokens = _common_context(self._members)
         """Largest context, in tokens, among the candidates; None when that of any one is unknown."""
-        limits = route.timeouts
-        connect_s, total_s, gap_s = limits.connect_ms / 1000, limits.total_ms / 1000, limits.inter_token_ms / 1000
-        self.stream_timeouts = ExchangeTimeouts(
-            connect_s=connect_s, first_byte_s=limits.first_token_ms / 1000, inter_chunk_s=gap_s, total_s=total_s
-        )
-        # A plain answer is one piece that comes when all of it was generated: only the total can be late.
-        self.plain_timeouts = ExchangeTimeouts(
-            connect_s=connect_s, first_byte_s=total_s, inter_chunk_s=gap_s, total_s=total_s
-        )
+        self.stream_timeouts, self.plain_timeouts = _timeouts_of(route)
 
     def wanted(self, tenant: str, control: CacheControl = NO_WISHES) -> CacheIdentity:
         """Return the cache's view of a request of this route."""
@@ -453,6 +445,27 @@ def _cascade_pair(select: Select, members: Sequence[Deployment]) -> tuple[str, s
         return None
     found = weak_and_strong((members[0], strongest_of(members)))
     return None if found is None or found[0] is not members[0] else (found[0].model, found[1].model)
+
+
+def _common_context(members: Sequence[LiveDeployment]) -> int | None:
+    contexts = [live.context_tokens for live in members]
+    known = [context for context in contexts if context is not None]
+    return max(known) if len(known) == len(contexts) else None
+
+
+def _timeouts_of(route: Route) -> tuple[ExchangeTimeouts, ExchangeTimeouts]:
+    """Return the time limits of a stream, and of a plain answer.
+
+    A plain answer is one piece that comes when all of it was generated: only the total can be late.
+    """
+    limits = route.timeouts
+    connect_s, total_s, gap_s = limits.connect_ms / 1000, limits.total_ms / 1000, limits.inter_token_ms / 1000
+    return (
+        ExchangeTimeouts(
+            connect_s=connect_s, first_byte_s=limits.first_token_ms / 1000, inter_chunk_s=gap_s, total_s=total_s
+        ),
+        ExchangeTimeouts(connect_s=connect_s, first_byte_s=total_s, inter_chunk_s=gap_s, total_s=total_s),
+    )
 
 
 def _left_s(start: NextStart) -> float:

@@ -22,8 +22,9 @@ from gateway.timeline import Clock
 from routing_policies.decision import Decision
 from routing_policies.matching import NoRoute, RequestView, RouteTable
 from routing_policies.operations import route_for
-from routing_policies.policy.document import Policy, Route, Select
+from routing_policies.policy.document import Policy, Route
 from routing_policies.policy.members import group_of
+from routing_policies.policy.selection import Select
 from routing_policies.quality.predictor import Predictors
 
 _NOBODY: Final[frozenset[str]] = frozenset()

@@ -25,7 +25,8 @@ from gateway.timeline import Clock
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.reach import MakeContext, UpstreamReach, headers_of, reach_of
 from gateway.upstreams.tls import client_context
-from routing_policies.policy.document import DEFAULT_LANES, Deployment, Policy
+from routing_policies.policy.deployment import Deployment
+from routing_policies.policy.document import DEFAULT_LANES, Policy
 from routing_policies.policy.members import SEPARATOR, VACANT_URL, MembersBySource, expanded
 from routing_policies.quality.predictor import Predictors
 

@@ -1,4 +1,4 @@
-"""ForwardingStore: the operations of a Store, each handed to one method of a subclass by its name."""
+"""ForwardingStore hands each operation of a Store to one method by its name; OuterStore is one around another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from gateway.store.base import Changes, Exchanged, Hold, LogEntry, Room, StoreEntry, check_key, check_value
+from gateway.store.base import Changes, Exchanged, Hold, LogEntry, Room, Store, StoreEntry, check_key, check_value
 from gateway.store.meter import Draw
 
 T = TypeVar("T")
@@ -76,3 +76,25 @@ class ForwardingStore(ABC):
     def ping(self, node: str = "") -> Pending[None]:
         """Implement `Store.ping`."""
         return self._forward("ping")
+
+
+class OuterStore(ForwardingStore):
+    """A Store around another one, at the same servers; subclasses decide what reaches the inner one."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def _forward(self, operation: str, *arguments: Any, **options: Any) -> Any:
+        return await getattr(self._store, operation)(*arguments, **options)
+
+    def nodes(self) -> tuple[str, ...]:
+        """Implement `Store.nodes`."""
+        return self._store.nodes()
+
+    def node_of(self, space: str) -> str:
+        """Implement `Store.node_of`."""
+        return self._store.node_of(space)
+
+    async def aclose(self) -> None:
+        """Implement `Store.aclose`."""
+        await self._store.aclose()

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from gateway.store.base import Store, StoreLoss, StoreUnavailable
 from gateway.store.breaker import FIRST_PAUSE_S, Breaker
-from gateway.store.forwarding import ForwardingStore
+from gateway.store.forwarding import OuterStore
 from gateway.timeline import Clock
 
 R = TypeVar("R")
@@ -63,7 +63,7 @@ class _Attempt(Generic[R]):
     """True if an answer closes the breaker."""
 
 
-class GuardedStore(ForwardingStore):
+class GuardedStore(OuterStore):
     """A Store that answers or raises StoreUnavailable within `timeout_s`, and at once while a breaker is open."""
 
     def __init__(
@@ -84,7 +84,7 @@ class GuardedStore(ForwardingStore):
             observer: Gets the results of operations.
             on_back: Called when a server that was lost answers again.
         """
-        self._store = store
+        super().__init__(store)
         self._timeout_s = timeout_s
         self._clock = clock
         self._observer = observer
@@ -98,14 +98,6 @@ class GuardedStore(ForwardingStore):
     def is_up(self) -> bool:
         """Return whether the store answered and no server of it is lost."""
         return self._is_up is True
-
-    def nodes(self) -> tuple[str, ...]:
-        """Implement `Store.nodes`."""
-        return self._store.nodes()
-
-    def node_of(self, space: str) -> str:
-        """Implement `Store.node_of`."""
-        return self._store.node_of(space)
 
     async def _forward(self, operation: str, *arguments: Any, **options: Any) -> Any:
         node = self._store.node_of(arguments[0]) if arguments else ""
@@ -135,7 +127,7 @@ class GuardedStore(ForwardingStore):
         for task in tuple(self._running):
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        await self._store.aclose()
+        await super().aclose()
 
     def expect_back(self) -> None:
         """Have lost servers tried at the watch's next look: another connection has just found one."""

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from gateway.store.base import Store, StoreLoss, StoreUnavailable
-from gateway.store.forwarding import ForwardingStore
+from gateway.store.forwarding import OuterStore
 
 SPACE: Final = "store"
 KEY: Final = "schema"
@@ -48,25 +48,17 @@ class SchemaMismatch(StoreUnavailable):
     """The store is of a version that this process cannot share."""
 
 
-class StampedStore(ForwardingStore):
+class StampedStore(OuterStore):
     """A Store that refuses every operation while the store's version and its own do not go together.
 
     It compares them with its first operation and with every ping, and raises the store's mark to its own version.
     """
 
     def __init__(self, store: Store, schema: SchemaVersion = SCHEMA) -> None:
-        self._store = store
+        super().__init__(store)
         self._schema = schema
         self._mismatch: str | None = None
         self._is_compared = False
-
-    def nodes(self) -> tuple[str, ...]:
-        """Implement `Store.nodes`."""
-        return self._store.nodes()
-
-    def node_of(self, space: str) -> str:
-        """Implement `Store.node_of`."""
-        return self._store.node_of(space)
 
     async def ping(self, node: str = "") -> None:
         """Ping the store, and compare the versions where the mark is."""
@@ -75,15 +67,11 @@ class StampedStore(ForwardingStore):
             await self._compare()
         self._require()
 
-    async def aclose(self) -> None:
-        """Implement `Store.aclose`."""
-        await self._store.aclose()
-
     async def _forward(self, operation: str, *arguments: Any, **options: Any) -> Any:
         if not self._is_compared:
             await self._compare()
         self._require()
-        return await getattr(self._store, operation)(*arguments, **options)
+        return await super()._forward(operation, *arguments, **options)
 
     def _require(self) -> None:
         if self._mismatch is not None:

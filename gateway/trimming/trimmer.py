@@ -14,7 +14,8 @@ from gateway.trimming.minify import minify
 from gateway.trimming.passages import PassageSelection
 from gateway.trimming.tools import cap_tool_outputs, is_output
 from gateway.trimming.turn_window import TurnWindow, whole_outputs
-from routing_policies.policy.document import Trim, TrimStrategy
+from routing_policies.policy.document import Trim
+from routing_policies.policy.values import TrimStrategy
 
 DEFAULT_BYTES_PER_TOKEN: Final = 4.0
 MORE_RATIO: Final = 0.5

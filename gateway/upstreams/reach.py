@@ -12,7 +12,7 @@ from typing import Final
 from gateway.upstreams.http1.target import Target, TargetError
 from gateway.upstreams.proxy import Proxy, ProxyError, environment_proxy
 from gateway.upstreams.tls import TlsConfigError, client_context
-from routing_policies.policy.document import Deployment
+from routing_policies.policy.deployment import Deployment
 
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 _TEXT: Final = re.compile(r"[\x20-\x7e]+")

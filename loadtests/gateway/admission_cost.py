@@ -26,8 +26,8 @@ from gateway.admission.gate import AdmissionGate
 from gateway.admission.guard import OverloadGuard
 from gateway.admission.ladder import Ladder
 from gateway.admission.quotas.quotas import Quotas
-from gateway.app.store_opening import open_store
-from gateway.app.upstream_clients import open_upstream
+from gateway.app.connections.store_opening import open_store
+from gateway.app.connections.upstream_clients import open_upstream
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.deployments.flight import InFlightRequest

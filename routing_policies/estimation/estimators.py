@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from routing_policies.policy.document import CostPerMtok
+from routing_policies.policy.deployment import CostPerMtok
 
 OUTPUT_WEIGHT: Final = 2.0
 """Work of one generated token, in prompt tokens: a prompt is read many tokens at a time, an answer is not."""

@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from routing_policies.decision import Decision, Exploration
-from routing_policies.policy.document import Explore
 from routing_policies.policy.members import group_of
+from routing_policies.policy.selection import Explore
 from routing_policies.share import share_of, stable_key
 
 PROPORTIONAL: Final = "weighted"

@@ -16,7 +16,8 @@ import msgspec
 from routing_policies.estimation.estimators import Price, cost_of
 from routing_policies.off_policy.estimates import NOTHING_SEEN, PolicyEstimate, WeighedChoice, estimate, weigh
 from routing_policies.off_policy.target import TargetPolicy, TargetRequest, request_features
-from routing_policies.policy.document import Cache, CostPerMtok, Policy
+from routing_policies.policy.deployment import CostPerMtok
+from routing_policies.policy.document import Cache, Policy
 from routing_policies.replay import Measured, RecordedRequest, RecordedVerdict
 
 MeasureName = Literal["good_ratio", "cost_per_1k", "slow_ratio", "ttft_ms", "wrong_hit_ratio"]

@@ -11,7 +11,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from routing_policies.policy.document import Candidate, Deployment, Discover, MemberSourceKey, Policy, Route, Select
+from routing_policies.policy.deployment import Deployment, Discover, MemberSourceKey
+from routing_policies.policy.document import Policy, Route
+from routing_policies.policy.selection import Candidate, Select
 
 SEPARATOR: Final = "@"
 VACANT_URL: Final = "builtin:vacant"

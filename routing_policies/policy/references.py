@@ -6,7 +6,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from routing_policies.policy.document import BUILTIN_ENCODER, Deployment, Lane, Policy, Route
+from routing_policies.policy.deployment import BUILTIN_ENCODER, Deployment
+from routing_policies.policy.document import Lane, Policy, Route
 from routing_policies.policy.members import group_of
 from routing_policies.policy.problems import Path, PathProblem, did_you_mean
 

@@ -7,8 +7,9 @@ from typing import Final
 
 import msgspec
 
-from routing_policies.policy.document import Route, TestRequest
-from routing_policies.proof.findings import OpenQuestion, Violation
+from routing_policies.policy.document import Route
+from routing_policies.policy.policy_tests import TestRequest
+from routing_policies.proof.findings import OpenQuestion, Violation, unproven
 from routing_policies.proof.formula import Leaf
 from routing_policies.proof.requests import ProvenPolicy
 
@@ -80,8 +81,7 @@ def _hopeless(
         return
     path = ("routes", index, "match", "when")
     if not all(found.is_exact for found in results):
-        message = f"route {route.id} takes prompts that its candidates hold: not proven, the search hit its bound"
-        yield OpenQuestion(kind="context", path=path, message=message)
+        yield unproven("context", path, f"route {route.id} takes prompts that its candidates hold")
         return
     message = (
         f"route {route.id} takes only prompts that none of its candidates holds: the largest context has {most} "

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from routing_policies.policy.document import TestRequest
+from routing_policies.policy.policy_tests import TestRequest
 from routing_policies.policy.problems import Path
 
 ViolationKind = Literal[
@@ -40,6 +40,15 @@ class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
     kind: ViolationKind
     path: Path
     message: str
+
+
+BEYOND_SEARCH: Final = "the search hit its bound, or a condition compares several parts of a request"
+"""Reason why a search leaves a statement open."""
+
+
+def unproven(kind: ViolationKind, path: Path, statement: str, why: str = BEYOND_SEARCH) -> OpenQuestion:
+    """Return the open question whether a statement holds, with the reason why it is open."""
+    return OpenQuestion(kind=kind, path=path, message=f"{statement}: not proven, {why}")
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
-from routing_policies.check import CheckResult, run_tests
 from routing_policies.policy.document import Policy
 from routing_policies.policy.nodes import Document
 from routing_policies.policy.problems import PathProblem, Problem
@@ -17,7 +15,6 @@ from routing_policies.proof.requests import ProvenPolicy
 from routing_policies.proof.routes import unreached_aliases, unreached_routes, unserved_names
 from routing_policies.proof.search import MAX_NODES
 from routing_policies.proof.tenants import starved_tenants, wide_keys
-from routing_policies.quality.predictor import Predictors
 
 _Check = Callable[[ProvenPolicy], Iterable[Violation | OpenQuestion]]
 _CHECKS: Final[tuple[_Check, ...]] = (
@@ -41,16 +38,8 @@ def prove(policy: Policy, *, max_nodes: int = MAX_NODES) -> Proof:
     return _proof(ProvenPolicy(policy, max_nodes=max_nodes), _CHECKS)
 
 
-def check_document(policy: Policy, document: Document, predictors: Predictors | None = None) -> CheckResult:
-    """Run every test of the policy, and check what its document states for all requests; see `run_tests`."""
-    result = run_tests(policy, document, predictors)
-    return replace(result, failures=(*result.failures, *stated_failures(policy, document)))
-
-
 def stated_failures(policy: Policy, document: Document) -> tuple[Problem, ...]:
     """Return the failures of what the document itself states for all requests, its `total`, each at its line."""
-    if not policy.total:
-        return ()
     proof = _proof(ProvenPolicy(policy, max_nodes=MAX_NODES), (unserved_names,))
     return located(proof.violations, document)
 

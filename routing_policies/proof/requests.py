@@ -8,7 +8,9 @@ from functools import cached_property
 
 from routing_policies.check import request_view, served_route
 from routing_policies.matching import IMPLIED_AUTO, IMPLIED_DIRECT, NoRoute, RouteTable
-from routing_policies.policy.document import OperationName, Policy, Route, TestRequest
+from routing_policies.policy.document import Policy, Route
+from routing_policies.policy.policy_tests import TestRequest
+from routing_policies.policy.values import OperationName
 from routing_policies.profile import profile_of
 from routing_policies.proof.atoms import AtomTable, Value
 from routing_policies.proof.formula import Formula, Negation

@@ -6,16 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from routing_policies.matching import AUTO
 from routing_policies.operations import operations_of
-from routing_policies.policy.document import OperationName, Route, TestRequest
+from routing_policies.policy.document import Route
 from routing_policies.policy.members import group_of
+from routing_policies.policy.policy_tests import TestRequest
+from routing_policies.policy.values import OperationName
 from routing_policies.proof.atoms import Value
-from routing_policies.proof.findings import OpenQuestion, Violation
+from routing_policies.proof.findings import OpenQuestion, Violation, unproven
 from routing_policies.proof.formula import Negation
 from routing_policies.proof.requests import ProvenPolicy
 from routing_policies.proof.search import SearchResult
 
 Found = Violation | OpenQuestion
-_BOUND = "not proven: the search hit its bound, or a condition compares several parts of a request"
 
 
 def unserved_names(proven: ProvenPolicy) -> Iterator[Found]:
@@ -29,7 +30,7 @@ def unserved_names(proven: ProvenPolicy) -> Iterator[Found]:
             message = f'"{model}" is not total: a request that no written route takes {outcome}'
             yield Violation(kind="not_total", path=("total", index), message=message, requests=(request,))
         elif not found.is_exact:
-            yield OpenQuestion(kind="not_total", path=("total", index), message=f'"{model}" is total: {_BOUND}')
+            yield unproven("not_total", ("total", index), f'"{model}" is total')
         else:
             yield from _unsupported(proven, model, index, routes)
 
@@ -52,8 +53,7 @@ def _unsupported(proven: ProvenPolicy, model: str, index: int, routes: Sequence[
                 yield Violation(kind="not_total", path=("total", index), message=message, requests=(request,))
                 return
             if not found.is_exact:
-                message = f'"{model}" is total for operation {operation}: {_BOUND}'
-                yield OpenQuestion(kind="not_total", path=("total", index), message=message)
+                yield unproven("not_total", ("total", index), f'"{model}" is total for operation {operation}')
                 return
 
 
@@ -84,7 +84,7 @@ def unreached_routes(proven: ProvenPolicy) -> Iterator[Found]:
 def _unreached(proven: ProvenPolicy, index: int, route: Route, found: SearchResult) -> Found:
     path = ("routes", index)
     if not found.is_exact:
-        return OpenQuestion(kind="unreachable_route", path=path, message=f"route {route.id} is reached: {_BOUND}")
+        return unproven("unreachable_route", path, f"route {route.id} is reached")
     meets = [(model, _matching(proven, route, model)) for model in route.match.models]
     shadowed = [(model, values) for model, values in meets if values is not None]
     if shadowed:
@@ -155,8 +155,7 @@ def _unreached_alias(
         return
     whom = "any tenant" if tenant is None else f"tenant {tenant}"
     if not found.is_exact:
-        message = f'"{model}" is reached by {whom}: {_BOUND}'
-        yield OpenQuestion(kind="unreachable_alias", path=path, message=message)
+        yield unproven("unreachable_alias", path, f'"{model}" is reached by {whom}')
         return
     masks = {"model": masks["model"]} if not masks["tenant"] else masks
     found = proven.find([], masks, lambda values: True)

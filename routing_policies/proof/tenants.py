@@ -14,10 +14,11 @@ from typing import Final
 
 import msgspec
 
-from routing_policies.policy.document import DEFAULT_LANES, Lane, Route, Tenant, TestRequest
+from routing_policies.policy.document import DEFAULT_LANES, Lane, Route, Tenant
+from routing_policies.policy.policy_tests import TestRequest
 from routing_policies.policy.references import SECRET_HEADERS
 from routing_policies.proof.atoms import Value
-from routing_policies.proof.findings import OpenQuestion, Violation
+from routing_policies.proof.findings import OpenQuestion, Violation, unproven
 from routing_policies.proof.requests import ProvenPolicy
 
 GRANTS_PER_TURN: Final = 1_000
@@ -38,8 +39,8 @@ def starved_tenants(proven: ProvenPolicy) -> Iterator[Violation | OpenQuestion]:
     if not is_outweighed and all(lane.max_queue != 0 for lane in lanes):
         return
     if len(policy.tenants) > MAX_TENANTS:
-        message = f"no tenant can starve another: not proven for more than {MAX_TENANTS} tenants"
-        yield OpenQuestion(kind="starvation", path=("tenants",), message=message)
+        why = f"there are more than {MAX_TENANTS} tenants"
+        yield unproven("starvation", ("tenants",), "no tenant can starve another", why)
         return
     attackers = {tenant.id: _Attacker(proven, tenant) for tenant in policy.tenants}
     for index, victim in enumerate(policy.tenants):
@@ -193,16 +194,14 @@ def wide_keys(proven: ProvenPolicy) -> Iterator[Violation | OpenQuestion]:
         names = [] if condition is None else [name for name in condition.headers if name in CREDENTIALS]
         found = proven.reached(route)
         for name in names:
-            path = ("routes", index, "match", "when")
+            path, statement = ("routes", index, "match", "when"), f'route {route.id} does not depend on "{name}"'
             if found.values is None:
                 if not found.is_exact:
-                    message = f'route {route.id} does not depend on "{name}": not proven, the search hit its bound'
-                    yield OpenQuestion(kind="wide_key", path=path, message=message)
+                    yield unproven("wide_key", path, statement)
                 continue
             pair = _differing_pair(proven, route, name, found.values)
             if pair is None:
-                message = f'route {route.id} does not depend on "{name}": not proven, no pair of requests shows it'
-                yield OpenQuestion(kind="wide_key", path=path, message=message)
+                yield unproven("wide_key", path, statement, "no pair of requests shows it")
                 continue
             message = (
                 f'route {route.id} depends on "{name}", so two keys of one tenant reach different routes; the second '

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from routing_policies.policy.document import Deployment, Select
+from routing_policies.policy.deployment import Deployment
 from routing_policies.policy.members import group_of
+from routing_policies.policy.selection import Select
 from routing_policies.quality.predictor import Predictor, Predictors, QualityAssessment
 from routing_policies.quality.prompt import Prompt
 

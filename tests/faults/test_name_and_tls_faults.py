@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.app.app import Gateway
-from gateway.app.upstream_clients import open_upstream
+from gateway.app.connections.upstream_clients import open_upstream
 from gateway.config.sources import config_of
 from gateway.upstreams.http1.errors import ConnectTimeout
 from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest

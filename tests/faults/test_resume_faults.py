@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from routing_policies.policy.document import UP_RESUME_KEY
+from routing_policies.policy.deployment import UP_RESUME_KEY
 from tests.e2e.lone_engine import LoneEngine, lone_engine
 from tests.faults.resume_proof import COMPLETION, SIGNALS, SPECULATION, TAKEN_OUT, breaking_connections, struck
 from tests.faults.resume_stack import KEY_VARIABLE, REQUESTS, read_stream, resuming, stream_of, two_engines

@@ -306,7 +306,7 @@ async def test_a_body_longer_than_declared_is_cut_at_its_length_and_the_connecti
 @pytest.mark.parametrize("where", ["line", "headers", "body"])
 async def test_endless_output_is_capped(tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fault row 21: a 502 after a bounded amount, whichever part never ends."""
-    monkeypatch.setattr("gateway.forwarding.attempt.MAX_PLAIN_BYTES", 1_000_000)
+    monkeypatch.setattr("gateway.forwarding.whole_answers.MAX_PLAIN_BYTES", 1_000_000)
     sent = 0
 
     async def script(wire: Wire) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.store_opening import open_store
+from gateway.app.connections.store_opening import open_store
 from gateway.store.address import parse_store
 from gateway.store.base import Store
 from tests.gateway.store.redis_server import RedisServer

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 from gateway.access.local_token import read_token
-from gateway.app.store_opening import open_store
+from gateway.app.connections.store_opening import open_store
 from gateway.store.address import parse_store
 from gateway.store.base import StoreUnavailable
 from gateway.store.meter import Draw, Meter, Period

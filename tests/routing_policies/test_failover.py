@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from routing_policies.policy.document import Hedge
 from routing_policies.policy.problems import PolicyError
 from routing_policies.policy.schema import schema_of_policies
+from routing_policies.policy.selection import Hedge
 from tests.routing_policies.documents import policy
 
 

@@ -7,8 +7,9 @@ import pytest
 from routing_policies.check import run_tests
 from routing_policies.loading import load_document, load_policy
 from routing_policies.operations import input_modalities_of, operations_of, route_for
-from routing_policies.policy.document import OperationName, Policy, Route
+from routing_policies.policy.document import Policy, Route
 from routing_policies.policy.problems import PolicyError
+from routing_policies.policy.values import OperationName
 
 TEXT = """
 schema_version: 1

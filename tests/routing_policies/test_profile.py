@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing_policies.policy.document import SelectPolicy
+from routing_policies.policy.values import SelectPolicy
 from routing_policies.profile import profile_for
 from routing_policies.views import Attempt, DeploymentView
 from tests.routing_policies.views import view

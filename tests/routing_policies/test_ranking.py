@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from routing_policies.policy.document import ScorerName, SelectPolicy
+from routing_policies.policy.values import ScorerName, SelectPolicy
 from routing_policies.profile import Profile, profile_for
 from routing_policies.ranking import Ranking, ScorerWeights
 from routing_policies.views import FIRST_ATTEMPT, Attempt, DeploymentView

@@ -12,8 +12,8 @@ import pytest
 
 from routing_policies.check import run_tests
 from routing_policies.loading import load_document, load_policy
-from routing_policies.policy.document import Canary, Select
 from routing_policies.policy.problems import PolicyError
+from routing_policies.policy.selection import Canary, Select
 from routing_policies.profile import Profile, profile_of
 from routing_policies.share import stable_key
 from routing_policies.views import Attempt, DeploymentView

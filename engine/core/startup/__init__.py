@@ -1,1 +1,1 @@
-"""Parts of a core at its start: adapters, drafters and the KV pool, each by the settings and the memory."""
+"""Parts of a core at its start: models, adapters, drafters, pool and runner, by the settings and the memory."""

@@ -16,7 +16,7 @@ from gateway.errors import InvalidRequest
 from gateway.policies.canaries import Canaries
 from gateway.policies.errors import CanaryRunning, InvalidPolicy, NotSeparable, RevisionConflict
 from gateway.policies.source import PolicySource
-from routing_policies.policy.document import Id
+from routing_policies.policy.values import Id
 from routing_policies.trial import TrialGuard
 
 CANARY: Final = f"{PATH}/canary"

@@ -22,7 +22,8 @@ from gateway.admin.api.request import AdminRequest, serves
 from gateway.admin.handlers.key_requirement import KeyRequirementHandlers
 from gateway.api.application import ApiResponse
 from gateway.errors import InvalidRequest, NotFound
-from routing_policies.policy.document import Id, Policy
+from routing_policies.policy.document import Policy
+from routing_policies.policy.values import Id
 
 PATH: Final = "/admin/api/keys"
 KEY_PREFIX: Final = "sk-penstock-"

@@ -22,7 +22,7 @@ from gateway.routing.snapshot import PolicySnapshot
 from gateway.timeline import Clock
 from gateway.trimming.trim_stage import TrimStage
 from gateway.util.workers import Workers
-from routing_policies.policy.document import Cascade
+from routing_policies.policy.selection import Cascade
 
 EXPLAIN_PATH: Final = "/admin/api/explain"
 _MAX_BYTES: Final = 1024 * 1024

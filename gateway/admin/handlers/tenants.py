@@ -17,9 +17,9 @@ from gateway.api.application import ApiResponse
 from gateway.errors import InvalidRequest
 from gateway.policies.last_day import LastDay
 from gateway.policies.source import PolicySource
-from routing_policies.policy.document import Id, ModelName
 from routing_policies.policy.editing import EditError, add_item
 from routing_policies.policy.problems import PolicyError
+from routing_policies.policy.values import Id, ModelName
 
 PATH: Final = "/admin/api/tenants"
 

@@ -12,7 +12,7 @@ from gateway.deployments.live import LiveDeployment
 from gateway.limits.lane import LiveLane
 from gateway.routing.snapshot import PolicySnapshot
 from gateway.telemetry.logs.log import clean
-from routing_policies.policy.document import CostPerMtok, Deployment
+from routing_policies.policy.deployment import CostPerMtok, Deployment
 
 T = TypeVar("T", "LaneState", "DeploymentState", GroupState)
 

@@ -9,7 +9,8 @@ import msgspec
 
 from gateway.admission.quotas.lease import NANO, OnLoss, Unit
 from gateway.store.meter import Meter, Period
-from routing_policies.policy.document import Deployment, TenantLimits
+from routing_policies.policy.deployment import Deployment
+from routing_policies.policy.document import TenantLimits
 
 _NANO_PER_MTOK: Final = NANO / 1e6
 

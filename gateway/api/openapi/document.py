@@ -64,13 +64,32 @@ from gateway.dialects.messages.schema import (
 from gateway.errors import ErrorEnvelope
 from gateway.quotes.serving.quote_endpoint import QUOTE_PATH
 from gateway.quotes.serving.quoter import RefusedQuote, ShownQuote
-from routing_policies.policy.document import ModelName
+from routing_policies.policy.values import ModelName
 
 _MODEL_NAME: Final[Schema] = msgspec.json.schema(ModelName)
 
 
 def openapi_document(*, needs_key: bool = True) -> Schema:
     """Return the document, as values that encode to JSON; `needs_key` is true if the policy has keys."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Penstock",
+            "version": "1",
+            "description": "OpenAI-compatible endpoints. Every error has the same envelope. "
+            "A request header with a malformed value counts as absent.",
+        },
+        "security": [{"key": []}] if needs_key else [],
+        "paths": _paths(),
+        "components": {
+            "schemas": _schemas(),
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _schemas() -> Schema:
+    """Return the schema of every body, by its name."""
     structs = (
         *(ChatFields, ChatCompletion, ChatCompletionChunk, ModelList, ListedModel, ProbeState, ErrorEnvelope),
         *(CompletionFields, TextCompletion, EmbeddingFields, EmbeddingList),
@@ -86,49 +105,38 @@ def openapi_document(*, needs_key: bool = True) -> Schema:
     add_message_rules(schemas)
     add_response_rules(schemas)
     describe_fields(schemas)
+    return schemas
+
+
+def _paths() -> Schema:
+    """Return the operations of every path."""
     return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "Penstock",
-            "version": "1",
-            "description": "OpenAI-compatible endpoints. Every error has the same envelope. "
-            "A request header with a malformed value counts as absent.",
+        CHAT_PATH: {"post": chat_operation()},
+        **responses_paths(),
+        COMPLETIONS_PATH: {"post": completions_operation()},
+        EMBEDDINGS_PATH: {"post": embeddings_operation()},
+        MODELS_PATH: {"get": get_operation("listModels", "The models this key may call.", ModelList, (401,))},
+        MODELS_PATH + "/{model}": {
+            "get": get_operation("getModel", "One model.", ListedModel, (401, 404)),
+            "parameters": [parameter("model", "path", "Its name", schema=_MODEL_NAME, required=True)],
         },
-        "security": [{"key": []}] if needs_key else [],
-        "paths": {
-            CHAT_PATH: {"post": chat_operation()},
-            **responses_paths(),
-            COMPLETIONS_PATH: {"post": completions_operation()},
-            EMBEDDINGS_PATH: {"post": embeddings_operation()},
-            MODELS_PATH: {"get": get_operation("listModels", "The models this key may call.", ModelList, (401,))},
-            MODELS_PATH + "/{model}": {
-                "get": get_operation("getModel", "One model.", ListedModel, (401, 404)),
-                "parameters": [parameter("model", "path", "Its name", schema=_MODEL_NAME, required=True)],
-            },
-            QUOTE_PATH: {"post": quote_operation()},
-            RECALLS_PATH: {"get": recalls_operation()},
-            FEEDBACK_PATH: {"post": feedback_operation()},
-            TOKENIZE_PATH: {
-                "post": conversion_operation("tokenize", "The tokens of a prompt.", TokenizeBody, TokenList)
-            },
-            DETOKENIZE_PATH: {
-                "post": conversion_operation("detokenize", "The text of tokens.", DetokenizeBody, DetokenizedText)
-            },
-            MESSAGES_PATH: {"post": messages_operation()},
-            COUNT_TOKENS_PATH: {"post": count_operation()},
-            "/livez": {"get": probe_operation("livez", "The process answers.")},
-            "/readyz": {"get": probe_operation("readyz", "Requests can be served.")},
-            "/startupz": {"get": probe_operation("startupz", "The start has finished.")},
-            "/health": {"get": probe_operation("health", "Requests can be served, as of `/readyz`.")},
-            "/version": {
-                "get": {
-                    **get_operation("version", "The version of this gateway.", InstalledVersion, ()),
-                    "security": [],
-                }
-            },
+        QUOTE_PATH: {"post": quote_operation()},
+        RECALLS_PATH: {"get": recalls_operation()},
+        FEEDBACK_PATH: {"post": feedback_operation()},
+        TOKENIZE_PATH: {"post": conversion_operation("tokenize", "The tokens of a prompt.", TokenizeBody, TokenList)},
+        DETOKENIZE_PATH: {
+            "post": conversion_operation("detokenize", "The text of tokens.", DetokenizeBody, DetokenizedText)
         },
-        "components": {
-            "schemas": schemas,
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        MESSAGES_PATH: {"post": messages_operation()},
+        COUNT_TOKENS_PATH: {"post": count_operation()},
+        "/livez": {"get": probe_operation("livez", "The process answers.")},
+        "/readyz": {"get": probe_operation("readyz", "Requests can be served.")},
+        "/startupz": {"get": probe_operation("startupz", "The start has finished.")},
+        "/health": {"get": probe_operation("health", "Requests can be served, as of `/readyz`.")},
+        "/version": {
+            "get": {
+                **get_operation("version", "The version of this gateway.", InstalledVersion, ()),
+                "security": [],
+            }
         },
     }

@@ -16,7 +16,8 @@ from gateway.store.base import Store
 from gateway.telemetry.logs.log import LogWriter
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.timeline import Clock
-from routing_policies.policy.document import MemberSourceKey, Policy
+from routing_policies.policy.deployment import MemberSourceKey
+from routing_policies.policy.document import Policy
 from routing_policies.policy.members import MembersBySource
 
 SETTLE_S: Final = 2.0

@@ -10,7 +10,7 @@ from gateway.discovery.dns_source import DnsClient, DnsSource
 from gateway.discovery.source import MemberSource
 from gateway.discovery.store_list import StoreList
 from gateway.store.base import Store
-from routing_policies.policy.document import MemberSourceKey
+from routing_policies.policy.deployment import MemberSourceKey
 
 if TYPE_CHECKING:
     import httpx

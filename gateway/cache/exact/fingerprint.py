@@ -12,7 +12,7 @@ from gateway.chat.operation import CHAT
 from gateway.chat.request import ChatRequest
 from gateway.chat.schema import CONTENT_BLOCKS, OUTPUT_ITEMS, ChatTextPart, UserMessage
 from gateway.util.ordered_json import WIDE, encode_narrow, encode_ordered
-from routing_policies.policy.document import CacheHistory, CacheScope
+from routing_policies.policy.values import CacheHistory, CacheScope
 
 DIGEST_BYTES: Final = 20
 

@@ -16,7 +16,8 @@ from gateway.cache.similarity.standalone import MAX_CHARS, is_standalone
 from gateway.chat.operation import CHAT, COMPLETIONS
 from gateway.chat.request import ChatRequest
 from gateway.chat.schema import ChatTextPart, FunctionMessage, ToolMessage, UserMessage
-from routing_policies.policy.document import Cache, CacheScope
+from routing_policies.policy.document import Cache
+from routing_policies.policy.values import CacheScope
 
 MAX_READ: Final = 600
 """Longest text that is read as a whole, in characters."""

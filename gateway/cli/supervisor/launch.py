@@ -27,7 +27,8 @@ from gateway.config.settings import GatewayConfig
 from gateway.config.sources import variables_of
 from gateway.upstreams.http1.target import Target, TargetError
 from gateway.util.import_root import IMPORT_ROOT
-from routing_policies.policy.document import UP_RESUME_KEY, Policy
+from routing_policies.policy.deployment import UP_RESUME_KEY
+from routing_policies.policy.document import Policy
 
 Size = Literal["small", "large"]
 SIZES: Final[tuple[Size, ...]] = ("small", "large")

@@ -9,7 +9,7 @@ import yaml
 
 from gateway.cli.supervisor.model_facts import ModelFacts
 from gateway.cli.supervisor.served_model import Role
-from routing_policies.policy.document import UP_RESUME_KEY
+from routing_policies.policy.deployment import UP_RESUME_KEY
 
 MODELS_POLICY: Final = "models.yaml"
 """Name of the written policy in the runtime directory."""

@@ -23,7 +23,7 @@ from gateway.errors import InvalidRequest
 from gateway.forwarding.resume.text_channel import TextChannel
 from gateway.forwarding.resume.token_channel import TokenChannel
 from gateway.http.asgi import Header
-from routing_policies.policy.document import Continuation, ResumeRule
+from routing_policies.policy.values import Continuation, ResumeRule
 
 RESUME_HEADER: Final = b"x-penstock-resume"
 _TOKENS_MEMBER: Final = b"penstock_token_ids"

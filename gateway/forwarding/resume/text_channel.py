@@ -21,7 +21,7 @@ from gateway.completion.answer_json import document_of, written_number
 from gateway.completion.stream_outcome import DONE
 from gateway.errors import InvalidRequest
 from gateway.upstreams.http1.errors import ExchangePhase, OtherAnswer
-from routing_policies.policy.document import Continuation
+from routing_policies.policy.values import Continuation
 
 _EVENT_END: Final = b"\n\n"
 _FIELD: Final = b"data:"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gateway.telemetry.records.record import Usage
 from routing_policies.matching import RouteTable
-from routing_policies.policy.document import CostPerMtok, Policy
+from routing_policies.policy.deployment import CostPerMtok
+from routing_policies.policy.document import Policy
 from routing_policies.policy.members import group_of
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from gateway.access.api_keys import Caller, KeyRing
 from gateway.errors import InvalidApiKey, InvalidRequest
-from routing_policies.policy.document import Deployment, Policy, Tenant, TenantKey
+from routing_policies.policy.deployment import Deployment
+from routing_policies.policy.document import Policy, Tenant, TenantKey
 
 KEY = b"sk-penstock-good"
 

@@ -10,7 +10,8 @@ import pytest
 from gateway.access.api_keys import StoredKey, StoredKeys
 from gateway.access.caller_access import CallerAccess
 from gateway.access.key_requirement import KeyRequirement
-from routing_policies.policy.document import Deployment, Policy, Tenant, TenantKey
+from routing_policies.policy.deployment import Deployment
+from routing_policies.policy.document import Policy, Tenant, TenantKey
 
 NOW = 100.0
 KEY = StoredKey(tenant="shop", id="web", sha256=sha256(b"a").hexdigest(), created_at=1.0, created_by="anna")

@@ -8,7 +8,8 @@ import pytest
 from gateway.access.api_keys import StoredKey, StoredKeys
 from gateway.access.caller_access import CallerAccess
 from gateway.access.key_width import wide_callers, with_callers
-from routing_policies.policy.document import Deployment, Lane, Policy, Tenant, TenantKey
+from routing_policies.policy.deployment import Deployment
+from routing_policies.policy.document import Lane, Policy, Tenant, TenantKey
 from routing_policies.proof.prover import prove
 
 NOW = 100.0

@@ -13,18 +13,9 @@ import pytest
 
 from gateway.admin.assets import Assets
 from gateway.admin.pages import PAGES, Pages
-from routing_policies.policy.document import (
-    CacheHistory,
-    CacheMode,
-    CacheScope,
-    Deployment,
-    Lane,
-    Route,
-    ScorerName,
-    SelectPolicy,
-    StickyBy,
-    Tenant,
-)
+from routing_policies.policy.deployment import Deployment
+from routing_policies.policy.document import Lane, Route, Tenant
+from routing_policies.policy.values import CacheHistory, CacheMode, CacheScope, ScorerName, SelectPolicy, StickyBy
 from tests.gateway.stack import Stack, running
 
 MAX_PAGE_BYTES = 84 * 1024

@@ -15,7 +15,7 @@ from gateway.admission.admitter import Admitter
 from gateway.admission.gate import AdmissionGate
 from gateway.admission.guard import OverloadGuard
 from gateway.admission.ladder import Ladder
-from gateway.app.upstream_clients import connector_of
+from gateway.app.connections.upstream_clients import connector_of
 from gateway.chat.headers import ChatHead
 from gateway.chat.request import ChatRequestParser
 from gateway.deployments.load_report import LaneReport, LoadReport

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.store_opening import open_store
+from gateway.app.connections.store_opening import open_store
 from gateway.cli import doctor, machine_checks
 from gateway.cli.machine_checks import Check, Level
 from gateway.config.checks import ConfigError

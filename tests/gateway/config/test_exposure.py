@@ -8,7 +8,8 @@ from gateway.config.checks import ConfigError
 from gateway.config.exposure import require_keys_when_exposed
 from gateway.config.settings import GatewayConfig
 from gateway.config.sources import config_of
-from routing_policies.policy.document import Deployment, Policy, Tenant, TenantKey
+from routing_policies.policy.deployment import Deployment
+from routing_policies.policy.document import Policy, Tenant, TenantKey
 
 DEPLOYMENTS = (Deployment(id="a", url="http://a", model="m"),)
 

@@ -12,7 +12,7 @@ from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.deployments.price import MAX_KEYS, Pricer
 from gateway.telemetry.records.record import Usage
 from routing_policies.estimation.estimators import Price, cost_of
-from routing_policies.policy.document import CostPerMtok
+from routing_policies.policy.deployment import CostPerMtok
 
 PARSER = ChatRequestParser()
 

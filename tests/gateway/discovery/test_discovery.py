@@ -8,7 +8,8 @@ from gateway.discovery.discovery import Discovery
 from gateway.discovery.followed_source import FollowedSource
 from gateway.discovery.source import Listing, SourceError
 from routing_policies.loading import load_policy
-from routing_policies.policy.document import MemberSourceKey, Policy
+from routing_policies.policy.deployment import MemberSourceKey
+from routing_policies.policy.document import Policy
 from routing_policies.policy.members import Address
 
 A, B = Address("a", 1), Address("b", 1)

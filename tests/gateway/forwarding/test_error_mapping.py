@@ -210,7 +210,7 @@ async def test_an_answer_whose_pieces_have_no_text_yet_is_alive(tmp_path: Path) 
 
 
 async def test_an_answer_far_beyond_a_normal_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.forwarding.attempt.MAX_PLAIN_BYTES", 100)
+    monkeypatch.setattr("gateway.forwarding.whole_answers.MAX_PLAIN_BYTES", 100)
     async with running(tmp_path) as stack:
         assert len(COMPLETION) > 100
         assert (await stack.call(chat("solo"))).status == 502

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.admin.views.live_state import LiveState
-from gateway.app.upstream_clients import open_upstream
+from gateway.app.connections.upstream_clients import open_upstream
 from gateway.http.asgi import ASGIApp, Message, Receive, Scope, Send, respond
 from gateway.http.server import Listener, Server
 from gateway.machine.machine_metrics import MachineMetrics

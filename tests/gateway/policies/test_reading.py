@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,3 +23,8 @@ def test_a_file_that_is_not_there_or_not_text_is_an_error_that_reports_it(tmp_pa
     (tmp_path / "latin.yaml").write_bytes(b"# \xe9\n")
     with pytest.raises(PolicyFileError, match=r"not UTF-8 \(byte 2\)"):
         read_policy(tmp_path / "latin.yaml", PolicyChecks())
+
+
+def test_a_gateway_imports_the_search_of_proofs_only_for_a_document_that_needs_it() -> None:
+    command = "import sys, gateway.app.app; sys.exit('routing_policies.proof.search' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", command], check=False).returncode == 0

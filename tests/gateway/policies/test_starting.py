@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.app.store_opening import open_store
+from gateway.app.connections.store_opening import open_store
 from gateway.cli.supervisor.launch import plan_launch
 from gateway.config.settings import GatewayConfig, bundled_policy_path
 from gateway.config.sources import config_of

@@ -14,8 +14,8 @@ from gateway.recalls.notice import ReceivedAnswer, WrongAnswer
 from gateway.recalls.recall_store import RecallStore
 from gateway.recalls.recalls import MAX_WAITING, Recalls, RecallSink
 from gateway.store.base import Store, StoreLoss, StoreUnavailable
+from gateway.store.forwarding import OuterStore
 from routing_policies.policy.document import Policy
-from tests.gateway.store.wrapped_store import WrappedStore
 
 NOW = 1_000_000.0
 POLICY = {
@@ -33,7 +33,7 @@ POLICY = {
 }
 
 
-class FailingStore(WrappedStore):
+class FailingStore(OuterStore):
     """A store that fails at random, half the time after it has done what it reports as failed."""
 
     def __init__(self, store: Store, rng: random.Random, ratio: float) -> None:

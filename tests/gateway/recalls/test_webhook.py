@@ -8,7 +8,7 @@ import time
 import openai
 import pytest
 
-from gateway.app.upstream_clients import open_upstream
+from gateway.app.connections.upstream_clients import open_upstream
 from gateway.recalls.notice import ReceivedAnswer, WrongAnswer, notice_of
 from gateway.recalls.webhook import RecallWebhook, WebhookSender, signature_of, webhook_of
 from gateway.upstreams.client import UpstreamClient

@@ -12,7 +12,7 @@ from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.pulse import Pulse
 from gateway.upstreams.reach import UpstreamReach
 from routing_policies.loading import load_policy
-from routing_policies.policy.document import MemberSourceKey
+from routing_policies.policy.deployment import MemberSourceKey
 from routing_policies.policy.members import Address, MembersBySource
 
 GROUP: Final = "engine"

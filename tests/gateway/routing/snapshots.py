@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from gateway.app.upstream_clients import connector_of
+from gateway.app.connections.upstream_clients import connector_of
 from gateway.deployments.health.ejection import EjectionRules
 from gateway.routing.snapshot import Ejections, PolicySnapshot, SnapshotBuilder
 from routing_policies.loading import load_policy

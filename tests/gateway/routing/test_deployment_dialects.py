@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.routing.deployment_dialects import upstream_dialect_of
-from routing_policies.policy.document import Deployment
+from routing_policies.policy.deployment import Deployment
 
 
 def deployment(**fields: Any) -> Deployment:

@@ -17,7 +17,7 @@ from gateway.limits.permit import AdmissionRequest
 from gateway.routing.facts import RequestFacts
 from routing_policies.loading import load_policy
 from routing_policies.matching import RequestView, RouteTable
-from routing_policies.policy.document import TestRequest
+from routing_policies.policy.policy_tests import TestRequest
 from routing_policies.proof.atoms import MAX_PROMPT_BYTES
 from routing_policies.proof.contexts import MOST_BYTES_PER_TOKEN
 from routing_policies.proof.prover import prove

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gateway.app.upstream_clients import connector_of
+from gateway.app.connections.upstream_clients import connector_of
 from gateway.errors import ModelNotAllowed, NotFound, Shed, ShedReason
 from gateway.limits.permit import AdmissionRequest
 from gateway.routing.snapshot import PolicySnapshot, SnapshotBuilder

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from gateway.app.store_opening import open_store
+from gateway.app.connections.store_opening import open_store
 from gateway.store.address import parse_store
 from gateway.store.base import Store
 from tests.gateway.store.redis_server import ClusterSet, RedisServer, SentinelSet

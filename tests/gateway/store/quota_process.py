@@ -8,7 +8,7 @@ import sys
 import time
 
 from gateway.admission.quotas.quotas import Quotas
-from gateway.app.store_opening import open_store
+from gateway.app.connections.store_opening import open_store
 from gateway.errors import QuotaExceeded
 from gateway.store.address import parse_store
 from gateway.store.base import Store

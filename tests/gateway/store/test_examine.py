@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.store_opening import open_examined
+from gateway.app.connections.store_opening import open_examined
 from gateway.store.address import parse_store
 from gateway.store.examine import StoreFinding, examine_store
 from tests.gateway.store.redis_server import ClusterSet, RedisServer, SentinelSet

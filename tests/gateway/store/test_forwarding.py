@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.store.base import MAX_VALUE_BYTES
-from gateway.store.forwarding import ForwardingStore
+from gateway.store.forwarding import ForwardingStore, OuterStore
 
 
 class Notifications(ForwardingStore):
@@ -51,3 +51,28 @@ async def test_keys_and_values_that_no_store_takes_are_not_forwarded() -> None:
         await Notifications().put("s", "k", b"v" * (MAX_VALUE_BYTES + 1))
     with pytest.raises(ValueError, match="value"):
         await Notifications().append("s", "log", b"v" * (MAX_VALUE_BYTES + 1))
+
+
+class Divided(Notifications):
+    """Stands for two servers, and notes its end."""
+
+    is_closed = False
+
+    def nodes(self) -> tuple[str, ...]:
+        return ("a", "b")
+
+    def node_of(self, space: str) -> str:
+        return "b"
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+async def test_a_store_around_another_has_its_servers_its_operations_and_its_end() -> None:
+    inner = Divided()
+    store = OuterStore(inner)
+    assert (store.nodes(), store.node_of("s")) == (("a", "b"), "b")
+    forwarded: Any = await store.keys("s")
+    assert forwarded == ("keys", ("s",), {"after": "", "limit": 1000})
+    await store.aclose()
+    assert inner.is_closed

@@ -5,34 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.store.base import Store, StoreLoss, StoreUnavailable
-from gateway.store.forwarding import ForwardingStore
+from gateway.store.forwarding import OuterStore
 
 
-class WrappedStore(ForwardingStore):
-    """A store that hands everything to another one; subclasses change `_forward`."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-
-    def nodes(self) -> tuple[str, ...]:
-        return self.store.nodes()
-
-    def node_of(self, space: str) -> str:
-        return self.store.node_of(space)
-
-    async def aclose(self) -> None:
-        await self.store.aclose()
-
-    async def _forward(self, operation: str, *arguments: Any, **options: Any) -> Any:
-        return await getattr(self.store, operation)(*arguments, **options)
-
-
-class SwitchedStore(WrappedStore):
+class SwitchedStore(OuterStore):
     """A store that can be away."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.is_away = False
+
+    @property
+    def store(self) -> Store:
+        """The store behind it, which another may replace."""
+        return self._store
+
+    @store.setter
+    def store(self, store: Store) -> None:
+        self._store = store
 
     async def _forward(self, operation: str, *arguments: Any, **options: Any) -> Any:
         if self.is_away:

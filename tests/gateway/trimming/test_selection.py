@@ -11,7 +11,8 @@ import pytest
 from gateway.chat.request import ChatRequestParser
 from gateway.trimming.conversation import Conversation
 from gateway.trimming.trimmer import PolicyTrimmer
-from routing_policies.policy.document import Trim, TrimStrategy
+from routing_policies.policy.document import Trim
+from routing_policies.policy.values import TrimStrategy
 
 DEFAULT: tuple[TrimStrategy, ...] = ("drop_old_turns", "extract_passages")
 FACT = "The door code of the Oslo office is XY-1234."

@@ -16,7 +16,8 @@ from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.trimming.conversation import Conversation
 from gateway.trimming.passages import extract
 from gateway.trimming.trimmer import PolicyTrimmer, summed_cuts
-from routing_policies.policy.document import Trim, TrimStrategy
+from routing_policies.policy.document import Trim
+from routing_policies.policy.values import TrimStrategy
 
 ALL: tuple[TrimStrategy, ...] = ("minify", "dedupe", "cap_tool_outputs", "drop_old_turns", "extract_passages")
 SYSTEM = {"role": "system", "content": ("You are the assistant of a shop. " * 10).strip()}

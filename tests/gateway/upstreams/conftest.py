@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from gateway.app.upstream_clients import open_upstream
+from gateway.app.connections.upstream_clients import open_upstream
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.target import Target
 from gateway.upstreams.pool import PoolLimits

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from gateway.app.upstream_clients import open_upstream
+from gateway.app.connections.upstream_clients import open_upstream
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 from gateway.upstreams.http1.target import Target

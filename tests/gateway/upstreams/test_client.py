@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from gateway.app.upstream_clients import open_upstream
+from gateway.app.connections.upstream_clients import open_upstream
 from gateway.upstreams.http1.errors import ResponseClosed, UpstreamBodyTooLarge
 from gateway.upstreams.http1.request import UpstreamRequest
 from gateway.upstreams.http1.target import Target

@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from gateway.app.upstream_clients import open_upstream
+from gateway.app.connections.upstream_clients import open_upstream
 from gateway.upstreams.http1.errors import ClosedEarly, ConnectError, PoolFull, ResponseClosed
 from gateway.upstreams.http1.target import Target
 from gateway.upstreams.pool import PoolLimits

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.app.upstream_clients import open_upstream
+from gateway.app.connections.upstream_clients import open_upstream
 from gateway.upstreams.http1.errors import UpstreamError
 from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 from gateway.upstreams.http1.target import Target

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gateway.app.upstream_clients import open_upstream
+from gateway.app.connections.upstream_clients import open_upstream
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.errors import ConnectError, ConnectTimeout
 from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.upstream_clients import connector_of
+from gateway.app.connections.upstream_clients import connector_of
 from gateway.routing.snapshot import SnapshotBuilder
 from gateway.upstreams.reach import ReachError, headers_of, reach_of
 from routing_policies.loading import load_policy
-from routing_policies.policy.document import Deployment, Policy, UpstreamAuth, UpstreamTls
+from routing_policies.policy.deployment import Deployment, UpstreamAuth, UpstreamTls
+from routing_policies.policy.document import Policy
 from routing_policies.policy.members import sample_member
 from routing_policies.policy.problems import PolicyError
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from gateway.app.upstream_clients import open_upstream
+from gateway.app.connections.upstream_clients import open_upstream
 from gateway.upstreams.http1.errors import ConnectTimeout, ResolveError
 from gateway.upstreams.http1.request import ExchangeTimeouts
 from gateway.upstreams.http1.target import Target

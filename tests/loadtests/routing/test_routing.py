@@ -13,7 +13,7 @@ from loadtests.routing.routing import MIN_QUALITY
 from loadtests.routing.routing_cascade import FIRST_TOKENS, Case, Ratios, chosen, played
 from loadtests.routing.routing_curve import Scores, mean_and_half_width
 from routing_policies.loading import load_policy
-from routing_policies.policy.document import Cascade
+from routing_policies.policy.selection import Cascade
 from routing_policies.quality.confidence import TokenOdds
 from routing_policies.quality.model import Prediction
 

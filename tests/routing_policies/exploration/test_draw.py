@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from routing_policies.decision import Decision
 from routing_policies.exploration.draw import mixed, own_propensities, propensities_of, with_exploration
-from routing_policies.policy.document import Explore
+from routing_policies.policy.selection import Explore
 from routing_policies.profile import profile_for
 from routing_policies.views import FIRST_ATTEMPT, DeploymentView
 

@@ -24,7 +24,8 @@ import yaml
 from routing_policies.check import request_view, served_route
 from routing_policies.loading import load_policy
 from routing_policies.matching import NoRoute, RouteTable
-from routing_policies.policy.document import Policy, TestRequest
+from routing_policies.policy.document import Policy
+from routing_policies.policy.policy_tests import TestRequest
 from routing_policies.policy.problems import PolicyError
 from routing_policies.proof.findings import Proof
 from routing_policies.proof.prover import prove

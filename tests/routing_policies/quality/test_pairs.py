@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from routing_policies.policy.document import CostPerMtok, Deployment
+from routing_policies.policy.deployment import CostPerMtok, Deployment
 from routing_policies.quality.pairs import pair_predictors_of, predicted_quality, strongest_of, weak_and_strong
 from routing_policies.quality.predictor import Predictors
 from routing_policies.quality.prompt import Prompt

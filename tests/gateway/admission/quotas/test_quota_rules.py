@@ -7,7 +7,8 @@ import pytest
 from gateway.admission.quotas.lease import NANO, Unit
 from gateway.admission.quotas.quota_rules import QuotaLimit, Tariff, rules_of
 from gateway.store.meter import Meter, Period
-from routing_policies.policy.document import Deployment, TenantLimits
+from routing_policies.policy.deployment import Deployment
+from routing_policies.policy.document import TenantLimits
 from tests.gateway.admission.shared_meters import limited
 
 

@@ -13,7 +13,7 @@ from gateway.discovery.kubernetes.watch import EndpointSliceWatch
 from gateway.discovery.ray_proxies import RayProxies
 from gateway.discovery.source import SourceError
 from gateway.discovery.store_list import StoreList
-from routing_policies.policy.document import MemberSourceKey
+from routing_policies.policy.deployment import MemberSourceKey
 from tests.docs.examples.memory_store import MemoryStore
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.cache.exact.fingerprint import Fingerprint, fingerprint, scope_of
 from gateway.chat.request import ChatRequestParser
-from routing_policies.policy.document import CacheHistory
+from routing_policies.policy.values import CacheHistory
 
 BASE: dict[str, Any] = {
     "model": "auto",

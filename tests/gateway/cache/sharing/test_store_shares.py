@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.store_opening import open_store
+from gateway.app.connections.store_opening import open_store
 from gateway.cache.exact.entry import encode_entry
 from gateway.cache.sharing.notices import SPACE, entry_key
 from gateway.cache.sharing.sharing import CacheSharing

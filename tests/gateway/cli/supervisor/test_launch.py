@@ -26,7 +26,8 @@ from gateway.config.sources import config_of, load_config
 from gateway.policies.policy_file import read_policy
 from gateway.policies.reading import PolicyChecks
 from gateway.upstreams.http1.target import Target
-from routing_policies.policy.document import UP_RESUME_KEY, Deployment, Policy
+from routing_policies.policy.deployment import UP_RESUME_KEY, Deployment
+from routing_policies.policy.document import Policy
 
 
 def settings(folder: Path) -> GatewayConfig:

@@ -12,7 +12,8 @@ from gateway.cli.supervisor.served_model import Role
 from routing_policies.advice import advice_on
 from routing_policies.check import run_tests
 from routing_policies.loading import load_document
-from routing_policies.policy.document import UP_RESUME_KEY, Policy
+from routing_policies.policy.deployment import UP_RESUME_KEY
+from routing_policies.policy.document import Policy
 from routing_policies.quality.predictor import Predictors
 
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from gateway.app.store_opening import open_store
+from gateway.app.connections.store_opening import open_store
 from gateway.store.address import parse_store
 from gateway.store.base import Store, StoreLoss, StoreUnavailable
 from gateway.store.guarded import GuardedStore

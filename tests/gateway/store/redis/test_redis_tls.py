@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from gateway.app.store_opening import open_store
+from gateway.app.connections.store_opening import open_store
 from gateway.store.address import parse_store
 from gateway.store.base import Store, StoreUnavailable
 from tests.gateway.authority import Authority, make_authority

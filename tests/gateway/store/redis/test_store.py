@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redis.asyncio.cluster import ClusterNode
 
-from gateway.app.store_opening import open_store
+from gateway.app.connections.store_opening import open_store
 from gateway.store.address import parse_store
 from gateway.store.base import Store, StoreEntry, StoreLoss, StoreUnavailable
 from gateway.store.guarded import GuardedStore

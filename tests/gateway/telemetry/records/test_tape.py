@@ -11,7 +11,7 @@ from gateway.telemetry.records.tape import Tape, read_tape
 from gateway.timeline import Outcome
 from routing_policies.decision import Decision
 from routing_policies.exploration.draw import with_exploration
-from routing_policies.policy.document import Explore
+from routing_policies.policy.selection import Explore
 from routing_policies.profile import profile_for
 from routing_policies.replay import RecordedRequest
 from routing_policies.views import FIRST_ATTEMPT, DeploymentView

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.upstream_clients import open_upstream
+from gateway.app.connections.upstream_clients import open_upstream
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.errors import (
     ClosedEarly,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.store_opening import open_examined, open_store
+from gateway.app.connections.store_opening import open_examined, open_store
 from gateway.store.address import parse_store
 from gateway.store.base import StoreLoss, StoreUnavailable
 from tests.gateway.store.test_guarded import Heard

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.app.certificates import read_certificates
+from gateway.app.connections.certificates import read_certificates
 from gateway.cli.admin_client import open_client
 from gateway.cli.doctor import check_certificates, check_instance
 from gateway.cli.supervisor.first_request import FirstRun, first_request
