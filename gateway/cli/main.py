@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from gateway.cli import access_commands, commands, observe, policy_commands, policy_file_commands
 from gateway.cli.admin_client import add_connection
-from gateway.cli.parsing.arguments import count
+from gateway.cli.parsing.arguments import count, duration_s
 from gateway.cli.parsing.command_parser import EXIT_USAGE, CommandListFormatter, CommandParser, command_group
 from gateway.cli.workers import MACHINE_PROCESS
 from gateway.util.version import version
@@ -107,6 +107,7 @@ def build_parser() -> argparse.ArgumentParser:
         add(commands_of)
     access_commands.add_audit(commands_of)
     _add_doctor(commands_of)
+    _add_wait(commands_of)
     for add in (observe.add_diagnose, observe.add_explain, observe.add_replay, observe.add_top, observe.add_capacity):
         add(commands_of)
     _add_ray(commands_of)
@@ -256,6 +257,16 @@ def _add_doctor(commands_of: argparse._SubParsersAction[CommandParser]) -> None:
     parser.add_argument("--json", action="store_true", help="machine-readable")
     _add_settings(parser)
     parser.set_defaults(command=commands.doctor)
+
+
+def _add_wait(commands_of: argparse._SubParsersAction[CommandParser]) -> None:
+    parser = commands_of.add_parser("wait", help="wait until a server answers a GET with 200; 1 when it does not")
+    parser.add_argument("url", metavar="URL", help="such as http://127.0.0.1:8080/readyz")
+    parser.add_argument(
+        "--timeout-s", type=duration_s, default=60.0, metavar="S", help="longest wait (default %(default)s)"
+    )
+    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="the server's certificate, where it is its own")
+    parser.set_defaults(command=commands.wait)
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:

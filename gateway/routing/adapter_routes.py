@@ -22,7 +22,7 @@ _MAX_SHOWN: Final = 64
 class Plan(Protocol):
     """Constructor of a planned route whose candidates use an adapter."""
 
-    def __call__(self, route: Route, adapter: str | None = None) -> PlannedRoute:
+    def __call__(self, route: Route, *, adapter: str | None = None) -> PlannedRoute:
         """Return the planned route."""
         ...
 
@@ -81,4 +81,4 @@ class AdapterRoutes:
         fitting = route_for(route, operation.name, self._rules, ids.__contains__)
         assert fitting is not None, "at least one candidate has the adapter"
         select = msgspec.structs.replace(fitting.select, fallback=(), shadow=None)
-        return self._plan(msgspec.structs.replace(fitting, select=select), adapter)
+        return self._plan(msgspec.structs.replace(fitting, select=select), adapter=adapter)

@@ -57,16 +57,24 @@ class Router:
         self._table = RouteTable(policy)
         self._deployments = deployments
         self._rng = rng
-        self._clock = clock
         self._rules = {rule.id: rule for rule in policy.deployments}
         self._groups: dict[str, list[str]] = {}
         """Ids of the deployments by the id in the policy; several for a group with members."""
         for rule in policy.deployments:
             self._groups.setdefault(group_of(rule.id), []).append(rule.id)
         self._affinity = affinity or AffinityIndex()
-        self._zone = zone
         self._predictors = predictors or Predictors()
         self._session_places = SessionPlaces(policy.session_places)
+        # No method of this object: a cycle would keep each old revision until the next full collection.
+        self._plan = partial(
+            PlannedRoute,
+            deployments=deployments,
+            clock=clock,
+            rules=self._rules,
+            zone=zone,
+            predictors=self._predictors,
+            rng=rng,
+        )
         # The two implied kinds share an id, so routes are compared as objects; they live as long as the table.
         self._planned = self._plan_all(policy)
         self._own_routes = frozenset(route.id for route in policy.routes)
@@ -117,11 +125,6 @@ class Router:
         """Return a deployment, or a group's members, as a fallback: a route of its own."""
         return self._plan(Route(id=deployment, select=Select(candidates=tuple(self._groups[deployment]))))
 
-    def _plan(self, route: Route, adapter: str | None = None) -> PlannedRoute:
-        return PlannedRoute(
-            route, self._deployments, self._clock, self._rules, self._zone, self._predictors, self._rng, adapter
-        )
-
     def match(
         self, model: str, tenant: str | None, headers: Mapping[str, str], request: ChatRequest | None = None
     ) -> PlannedRoute:
@@ -151,7 +154,7 @@ class Router:
         """Return the chat plan of the policy's own route with this id; None without that route."""
         for (_, operation), planned in self._planned.items():
             if planned.route.id == route_id and operation == CHAT.name and route_id in self._own_routes:
-                return planned if adapter is None else self._plan(planned.route, adapter)
+                return planned if adapter is None else self._plan(planned.route, adapter=adapter)
         return None
 
     def _unable(self, model: str, tenant: str | None, operation: Operation) -> InvalidRequest:

@@ -78,8 +78,8 @@ class ZoneOrder:
             self._zone_of[live.id] = name
             self._zones.setdefault(name, _ZoneState()).members.append(live)
         self._order = sorted(self._zones, key=lambda name: name != own)
-        self._measured: set[frozenset[str | None]] = set()
-        """Pairs of zones whose order has been measured."""
+        self._measured: set[str | None] = set()
+        """Zones that have had a round trip."""
         self._nearer_since: dict[tuple[str | None, str | None], float] = {}
         """Instant since which the first zone has been nearer than the second, which comes before it."""
 
@@ -95,21 +95,28 @@ class ZoneOrder:
     def _sort(self, now: float) -> None:
         """Let zones change places that have been clearly nearer than the one before them for a while.
 
-        The first measurement of two zones decides at once, because nothing but the policy ordered them before.
+        The first measurement of a zone decides at once, because nothing but the policy ordered it before. A zone
+        without one keeps its place, and those around it are compared with each other.
         """
-        order = self._order
-        trips = {name: seconds for name in order if (seconds := self._zones[name].round_trip_s()) is not None}
+        trips = {name: seconds for name in self._order if (seconds := self._zones[name].round_trip_s()) is not None}
+        fresh = trips.keys() - self._measured
+        self._measured |= fresh
+        while self._swap_neighbours(now, trips, fresh) and fresh:
+            pass
+
+    def _swap_neighbours(self, now: float, trips: Mapping[str | None, float], fresh: AbstractSet[str | None]) -> bool:
+        """Compare each zone with the one before it, from far to near; return whether any changed places."""
+        order, is_changed = self._order, False
         places = [place for place, name in enumerate(order) if name in trips]
         for first, second in reversed([*pairwise(places)]):
             former, latter = order[first], order[second]
-            pair = frozenset((former, latter))
-            is_first = pair not in self._measured
-            self._measured.add(pair)
             if not _is_nearer(trips[latter], trips[former]):
                 self._nearer_since.pop((latter, former), None)
-            elif is_first or now - self._nearer_since.setdefault((latter, former), now) >= NEARER_S:
+            elif {former, latter} & fresh or now - self._nearer_since.setdefault((latter, former), now) >= NEARER_S:
                 self._nearer_since.clear()  # other pairs are neighbours now
                 order[first], order[second] = latter, former
+                is_changed = True
+        return is_changed
 
 
 def _is_nearer(round_trip_s: float, other_s: float) -> bool:

@@ -21,6 +21,8 @@ STEP_S: Final = 5.0
 """Seconds between two readings."""
 COARSE_STEP_S: Final = 60.0
 WINDOWS_S: Final = (60, 300, 900, 3600)
+_MAX_STEPS: Final = 60
+"""Number of steps of a window's series; a short window has fewer."""
 _NUM_FINE: Final = int(900 / STEP_S) + 2
 _NUM_COARSE: Final = int(3600 / COARSE_STEP_S) + 2
 
@@ -131,7 +133,10 @@ class History:
         edges = [last - step_s * n for n in range(int(window_s / step_s) - 1, -1, -1)]
         edges = [edge for edge in edges if edge + step_s > self._first.at]
         over = [self._step(begin, begin + step_s, names) for begin in edges[:-1]]
-        self._steps = {key: self._steps[key] for key in self._steps if key[0] > now.at - WINDOWS_S[-1] - step_s}
+        # No window reaches further back than so many steps.
+        self._steps = {
+            key: step for key, step in self._steps.items() if key[0] > now.at - (_MAX_STEPS + 1) * (key[1] - key[0])
+        }
         last_begun = _only(self._at(edges[-1]), names)
         return [step for step in (*over, _difference(last_begun, now)) if step.span_s > 0.0]
 
@@ -174,7 +179,7 @@ def _observations(family: MetricFamily[Histogram], before: Mapping[Labels, Obser
 
 def step_of(window_s: float) -> float:
     """Return the seconds of one step of a window's series."""
-    return max(STEP_S, window_s / 60)
+    return max(STEP_S, window_s / _MAX_STEPS)
 
 
 def _only(reading: _Reading, names: frozenset[str]) -> _Reading:

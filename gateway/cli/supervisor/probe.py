@@ -1,10 +1,13 @@
-"""One GET to a local process, for `penstock up` and `penstock doctor`."""
+"""GETs to a local process, for `penstock up`, `penstock doctor` and `penstock wait`."""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import msgspec
@@ -12,6 +15,8 @@ import msgspec
 from gateway.http.certificate import CertificateError, pinning_context
 
 TIMEOUT_S = 2.0
+ANSWERED: Final = "status 200"
+_PAUSE_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +47,39 @@ async def get(
         return ProbeResult(status=response.status_code, body=msgspec.json.decode(response.content))
     except msgspec.DecodeError:
         return ProbeResult(status=response.status_code, body=None)
+
+
+async def wait_for(
+    url: str,
+    limit_s: float,
+    *,
+    tls_cert: Path | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    pause_s: float = _PAUSE_S,
+) -> str:
+    """Send GET `url` until the status is 200, and return what came last: ANSWERED unless the time is over.
+
+    Args:
+        url: An http or https URL.
+        limit_s: Time after which no further request is sent, in seconds; 0 sends one.
+        tls_cert: Certificate that the server must have; None for one that this machine trusts.
+        clock: Monotonic clock in seconds.
+        pause_s: Pause between two requests, in seconds.
+
+    Raises:
+        CertificateError: The file holds no certificate.
+    """
+    ends_at = clock() + limit_s
+    verify = True if tls_cert is None else pinning_context(tls_cert)
+    async with httpx.AsyncClient(verify=verify, timeout=TIMEOUT_S, trust_env=False) as client:
+        while True:
+            try:
+                last = f"status {(await client.get(url)).status_code}"
+            except httpx.HTTPError as error:
+                last = str(error) or "no answer"
+            if last == ANSWERED or clock() >= ends_at:
+                return last
+            await asyncio.sleep(pause_s)
 
 
 def base_url_of(address: str, *, is_tls: bool) -> str:

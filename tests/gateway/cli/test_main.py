@@ -51,6 +51,7 @@ def test_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureFixtu
         "admin",
         "audit",
         "doctor",
+        "wait",
         "diagnose",
         "explain",
         "replay",
@@ -73,6 +74,7 @@ def test_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureFixtu
         ["policy", "show"],
         ["keys", "new"],
         ["doctor"],
+        ["wait"],
         ["completion"],
     ],
 )
@@ -107,6 +109,21 @@ def test_a_wrong_command_line_is_exit_code_2(
         cli.main(arguments)
     assert ended.value.code == 2
     assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["localhost:8080"], 2, "URL: expected one such as http://127.0.0.1:8080/readyz"),
+        (["https://127.0.0.1:1/", "--tls-cert", "none.pem"], 2, "none.pem"),
+        (["http://127.0.0.1:1/livez", "--timeout-s", "0"], 1, "after 0 s; the server's log has the reason"),
+    ],
+)
+def test_a_wait_ends_with_the_url_and_the_cause(
+    arguments: list[str], code: int, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["wait", *arguments]) == code
+    assert text in capsys.readouterr().err
 
 
 def test_no_command_is_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
+from gateway.deployments.health.round_trip import RoundTrip
 from gateway.limits.permit import AdmissionRequest
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.zone_order import FAIL_BACK_S, NEARER_S, ZoneOrder
@@ -138,6 +139,32 @@ def test_the_first_measurement_orders_the_zones_at_once() -> None:
     world.measure(near=0.030, next=0.010)
     world.choose()
     assert world.after(1.0) == "next"
+
+
+def test_the_first_measurement_moves_a_zone_past_all_that_are_clearly_farther() -> None:
+    world = World()
+    world.measure(near=0.030, next=0.040)
+    assert world.choose() == "near"
+    world.measure(far=0.010)
+    assert world.choose() == "far"
+    world.live["far"].is_ready = False
+    assert world.choose() == "near"
+
+
+def test_zones_around_one_without_a_measurement_change_places_only_after_a_while() -> None:
+    world = World()
+    order = ZoneOrder([(world.live[name], name) for name in ("near", "far", "next")], "near")
+
+    def nearest(now: float) -> str:
+        places = order.distances(now, frozenset())
+        return min(places, key=lambda name: places[name])
+
+    world.measure(near=0.010, far=0.012, next=0.014)
+    assert nearest(0.0) == "near"
+    world.live["far"].round_trip = RoundTrip()  # forgotten: the zones before and after it are neighbours now
+    world.measure(near=0.030)
+    assert [nearest(1.0), nearest(NEARER_S)] == ["near", "near"]
+    assert nearest(1.0 + NEARER_S) == "next"
 
 
 def test_a_zone_that_is_nearer_for_a_moment_changes_no_order() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 import pytest
 
 from gateway.telemetry.instruments import SECONDS_BUCKETS, Instruments
-from gateway.telemetry.window import STEP_S, History, Totals, merged, quantile_s
+from gateway.telemetry.window import STEP_S, WINDOWS_S, History, Totals, merged, quantile_s
 
 
 class World:
@@ -69,6 +71,17 @@ def test_a_series_has_equal_steps_that_sum_up_to_the_window() -> None:
     assert [step.total("requests_total") for step in steps] == [2] * 11 + [3]
     assert {step.span_s for step in steps[:-1]} == {STEP_S}
     assert "ttft_seconds" not in steps[0].histograms
+
+
+def test_steps_are_kept_only_as_long_as_a_window_shows_them() -> None:
+    world, names = World(), frozenset({"requests_total"})
+    for _ in range(int(2 * 3600 / STEP_S)):
+        world.step(1)
+        for window_s in WINDOWS_S:
+            world.history.series(window_s, names)
+    lengths = Counter(end - begin for begin, end, _ in world.history._steps)
+    assert set(lengths) == {5.0, 15.0, 60.0}
+    assert max(lengths.values()) <= 61
 
 
 def test_a_clock_that_was_set_back_starts_a_new_history() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 
 import pytest
 
-from gateway.cli.supervisor.probe import ProbeResult, get, reachable
+from gateway.cli.supervisor.probe import ANSWERED, ProbeResult, get, reachable, wait_for
+from gateway.http.certificate import CertificateError
 
 
 async def answer(folder: Path, raw: bytes) -> ProbeResult | None:
@@ -42,6 +44,33 @@ async def test_who_does_not_answer_in_time_gives_nothing(tmp_path: Path) -> None
     server = await asyncio.start_unix_server(hang, tmp_path / "s.sock")
     assert await get(f"unix:{tmp_path}/s.sock", "/", timeout_s=0.01) is None
     server.close()
+
+
+async def test_a_server_is_waited_for_until_it_answers_with_200() -> None:
+    heads = [b"503 Service Unavailable", b"503 Service Unavailable", b"200 OK"]
+    paths: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        paths.append((await reader.readuntil(b"\r\n\r\n")).split()[1])
+        writer.write(b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n" % heads.pop(0))
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        assert await wait_for(f"http://127.0.0.1:{port}/readyz", 60.0, pause_s=0.0) == ANSWERED
+    assert paths == [b"/readyz"] * 3
+
+
+async def test_the_end_of_the_wait_has_the_cause(tmp_path: Path) -> None:
+    times = iter([0.0, 1.0, 5.0])
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
+        assert "connect" in await wait_for(url, 5.0, clock=lambda: next(times), pause_s=0.0)
+    assert list(times) == []
+    (tmp_path / "no.pem").write_text("none")
+    with pytest.raises(CertificateError):
+        await wait_for(url, 0.0, tls_cert=tmp_path / "no.pem")
 
 
 def test_every_interface_is_reached_through_this_machines_own() -> None:
