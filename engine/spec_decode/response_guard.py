@@ -77,7 +77,10 @@ class ResponseGuard:
         elif num_seqs.bit_length() > response.kind.num_seqs_bits:
             # Further sequences joined, so its duration is no valid measurement any more.
             response.counts = False
-        return response.with_drafts or seq.num_output_tokens >= _CLOSED_TOKENS
+        if not response.with_drafts and seq.num_output_tokens >= _CLOSED_TOKENS:
+            self._measure(seq, response)  # up to here it had no draft tokens
+            return True
+        return response.with_drafts
 
     def begin(self, seq: Sequence, ago_s: float, *, num_generated: int) -> None:
         """Begin to measure a response of which no token was taken over yet.
@@ -94,13 +97,16 @@ class ResponseGuard:
     def end(self, seq: Sequence) -> None:
         """Update the trial from a complete response."""
         response = self._responses.pop(seq, None)
-        if response is None or response.begun_at is None or not response.counts:
-            return
+        if response is not None:
+            self._measure(seq, response)
+
+    def _measure(self, seq: Sequence, response: _Response) -> None:
+        """Update the trial from the tokens so far, all generated one way; only the first call counts."""
         num_tokens = seq.num_tokens - response.num_tokens
-        is_one_way = response.with_drafts or seq.num_output_tokens < _CLOSED_TOKENS
-        if num_tokens > 0 and is_one_way:
+        if response.begun_at is not None and response.counts and num_tokens > 0:
             seconds = (self._clock() - response.begun_at) / num_tokens
             self._trials[response.kind].observe(seconds, with_drafts=response.with_drafts)
+        response.counts = False
 
     def _decide(self, seq: Sequence, num_seqs: int) -> _Response:
         prompt_size = (seq.num_prompt_tokens.bit_length() + 1) // 2

@@ -103,6 +103,7 @@ class UpstreamAttempt:
         "response",
         "routing_request",
         "sent_at",
+        "takes_draft",
         "work",
     )
 
@@ -141,6 +142,8 @@ class UpstreamAttempt:
         """True if a plain answer is assembled from the stream."""
         self.max_output_tokens: int | None = None
         """Maximum number of tokens that the request allows for an answer; None where it sets no limit."""
+        self.takes_draft = False
+        """True if the nearest cached response goes along as a prediction."""
         self.held: BodyReservation | None = None
         """Memory reserved for an answer that is held whole; None if it is not counted."""
 
@@ -226,6 +229,8 @@ class Resumable(Protocol):
 
     attempt: UpstreamAttempt
     """Attempt that serves it now."""
+    needs_done: bool
+    """True if an end mark alone tells that it is whole."""
 
     async def proceed(self, error: UpstreamError | None) -> UpstreamResponse:
         """Return the stream that goes on; raises GatewayError."""
@@ -284,6 +289,7 @@ class AttemptRunner:
             )
             attempt.max_output_tokens = work.request.max_output_tokens
             attempt.held = None if ctx.held is None else ctx.held.beside()
+            attempt.takes_draft = ctx.draft is not None and live.takes_drafts
             await self._send(work, attempt, is_leading=is_leading)
         except BaseException:  # cancellation too: no caller could close it
             attempt.close()
@@ -325,7 +331,7 @@ class AttemptRunner:
         """
         ctx, attempt_watch = work.ctx, attempt.attempt_watch
         assert attempt.response is not None, "an answer is open once its request was sent"
-        ctx.flight = attempt.flight
+        ctx.flight, ctx.record.drafted = attempt.flight, attempt.takes_draft
         try:
             if attempt.body is None:
                 await relay_stream(ctx, attempt.response)
@@ -352,8 +358,8 @@ class AttemptRunner:
         """
         ctx, attempt = work.ctx, resumption.attempt
         assert attempt.response is not None, "an answer is open once its request was sent"
-        ctx.flight = attempt.flight
-        await relay_stream(ctx, attempt.response, resumption.proceed)
+        ctx.flight, ctx.record.drafted = attempt.flight, attempt.takes_draft
+        await relay_stream(ctx, attempt.response, resumption.proceed, needs_done=resumption.needs_done)
         resumption.attempt.attempt_watch.succeeded(self._clock())
 
     async def _send(self, work: ForwardRequest, attempt: UpstreamAttempt, *, is_leading: bool) -> None:
@@ -509,7 +515,6 @@ def _message(work: ForwardRequest, live: LiveDeployment, timeouts: ExchangeTimeo
             body = work.resume.in_body(body)
     if ctx.draft is not None and live.takes_drafts:
         body = with_members(body, {"prediction": {"type": "content", "content": ctx.draft}})
-        ctx.record.drafted = True
     elif live.prediction == "off" and "prediction" in request.document:
         body = without_members(body, _PREDICTION)
     if ctx.recording is not None:

@@ -174,11 +174,14 @@ Proceed = Callable[[UpstreamError | None], Awaitable[UpstreamResponse]]
 """Opener of the stream that goes on behind a failure, or behind an end without an end mark; raises GatewayError."""
 
 
-async def relay_stream(ctx: RequestContext, response: UpstreamResponse, proceed: Proceed | None = None) -> None:
+async def relay_stream(
+    ctx: RequestContext, response: UpstreamResponse, proceed: Proceed | None = None, *, needs_done: bool = False
+) -> None:
     """Pass a stream on as it arrives.
 
     The first piece is awaited before the status line goes out. An upstream that dies before it can still be answered
-    with a status, or replaced by another. A later failure ends the stream, or `proceed` continues it.
+    with a status, or replaced by another. A later failure ends the stream, or `proceed` continues it. With
+    `needs_done`, a stream without an end mark goes on even where every choice seen so far has ended.
 
     Raises:
         UpstreamFailed: The stream ended without a mark that it is whole.
@@ -199,7 +202,7 @@ async def relay_stream(ctx: RequestContext, response: UpstreamResponse, proceed:
                 if proceed is None:
                     raise
                 failure = error
-        if proceed is None or relay.has_done or (failure is None and relay.has_ended):
+        if proceed is None or relay.has_done or (failure is None and relay.has_ended and not needs_done):
             break
         relay.follow(await proceed(failure))
     end = relay.end()

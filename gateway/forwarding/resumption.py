@@ -52,7 +52,7 @@ class Resumption:
 
     __slots__ = (
         *("_attempts", "_channel", "_clock", "_metrics", "_num_resumed", "_successors", "_work"),
-        "attempt",
+        *("attempt", "needs_done"),
     )
 
     def __init__(
@@ -67,6 +67,7 @@ class Resumption:
         clock: Clock,
     ) -> None:
         self.attempt = attempt
+        self.needs_done = isinstance(channel, TokenChannel)
         self._channel = channel
         self._work = work
         self._attempts = attempts
@@ -170,6 +171,7 @@ class Resumption:
         live.moves.add(self._move)
         ctx = work.ctx
         ctx.flight = None
+        ctx.record.drafted = ctx.record.drafted or attempt.takes_draft
         ctx.record.detail = f"resumed at {live.id} behind {num_tokens} tokens after {now - broke_at:.3f} s"
         self._metrics.resumed_streams.labels(broken.group, ResumeEnd.RESUMED).inc()
         self._metrics.resume_pause.labels(live.group).observe(now - broke_at)

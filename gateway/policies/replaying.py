@@ -18,7 +18,7 @@ import msgspec
 from gateway.cli.supervisor.launch import module_argv, python_env
 from gateway.telemetry.records.tape import read_tape
 from routing_policies.loading import load_policy
-from routing_policies.off_policy.policy_evaluation import evaluate_policy
+from routing_policies.off_policy.policy_evaluation import evaluate_beside
 from routing_policies.policy.document import Policy
 from routing_policies.replay import BY_QUALITY, Measured, Replay, moves, summarize, unchanged_routes
 
@@ -86,10 +86,7 @@ def compare_policies(old: Policy, new: Policy, folder: Path) -> dict[str, Any]:
             {"from": pair[0], "to": pair[1], "count": count}
             for pair, count in list(moves(was, would_be, "deployment").items())[:_MAX_MOVES]
         ],
-        "estimates": {
-            "recorded": evaluate_policy(old, old, requests, verdicts),
-            "new": evaluate_policy(new, old, requests, verdicts),
-        },
+        "estimates": evaluate_beside(new, old, requests, verdicts),
         "notes": _notes(
             new,
             has_text=any(request.text is not None for request in requests),

@@ -14,6 +14,7 @@ from gateway.store.base import Store, StoreUnavailable
 from gateway.timeline import Clock
 
 SPACE: Final = "quotes"
+_USED_SPACE: Final = "quotes.used"
 KEY_NAME: Final = "signing_key"
 _KEY_BYTES: Final = 32
 MAX_TOKEN_BYTES: Final = 2048
@@ -78,6 +79,16 @@ class QuoteSigner:
                 except msgspec.DecodeError:  # of another version
                     return None
         return None
+
+    async def is_first_use(self, token: QuoteToken, left_s: float) -> bool:
+        """Note that a token is sent back, `left_s` before its end; return False if another process noted that before.
+
+        While the store cannot be used, each process counts the token once.
+        """
+        try:
+            return await self._store.put(_USED_SPACE, token.id, b"", ttl_s=left_s, expect=0) is not None
+        except StoreUnavailable:
+            return True  # the store's own watch reports it
 
     async def _key(self) -> bytes | None:
         """Return the shared key, made by the first process that needs it; None while the store cannot be used."""

@@ -9,18 +9,38 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from routing_policies.off_policy.estimates import WeighedChoice, estimate, weigh
+from routing_policies.off_policy.estimates import (
+    Series,
+    WeighedChoice,
+    WidthPoint,
+    estimate,
+    estimate_difference,
+    weigh,
+)
 
 CANDIDATES: Final = ("small", "large", "third")
 
 
 class ExploringLog(NamedTuple):
-    """A simulated log, weighed for one policy that never ran."""
+    """A simulated log, weighed for one policy that never ran, and for the one that ran."""
 
     choices: list[WeighedChoice]
+    ran: list[WeighedChoice]
     outcomes: list[float]
     truths: NDArray[np.float64]
-    """Expected outcome of each request under that policy."""
+    """Expected outcome of each request under the policy that never ran."""
+    ran_truths: NDArray[np.float64]
+    """The same under the one that ran."""
+
+    @property
+    def series(self) -> Series:
+        """The log as it tells about the policy that never ran."""
+        return Series(self.choices, self.outcomes)
+
+    @property
+    def ran_series(self) -> Series:
+        """The log as it tells about the policy that ran."""
+        return Series(self.ran, self.outcomes)
 
 
 def exploring_log(seed: int, num: int, *, ratio: float = 0.05, drifts: bool = False) -> ExploringLog:
@@ -30,8 +50,10 @@ def exploring_log(seed: int, num: int, *, ratio: float = 0.05, drifts: bool = Fa
     """
     rng = random.Random(seed)
     choices: list[WeighedChoice] = []
+    ran: list[WeighedChoice] = []
     outcomes: list[float] = []
     truths: list[float] = []
+    ran_truths: list[float] = []
     for place in range(num):
         is_easy = rng.random() < 0.6
         fade = 1.0 - 0.5 * place / num if drifts else 1.0
@@ -45,9 +67,11 @@ def exploring_log(seed: int, num: int, *, ratio: float = 0.05, drifts: bool = Fa
         target = _target(is_easy, is_late=drifts and place > num // 2)
         chosen = rng.choices(CANDIDATES, [recorded[name] for name in CANDIDATES])[0]
         choices.append(weigh(chosen, (is_easy,), recorded, target))
+        ran.append(weigh(chosen, (is_easy,), recorded, recorded))
         outcomes.append(float(rng.random() < expected[chosen]))
         truths.append(sum(share * expected[name] for name, share in target.items()))
-    return ExploringLog(choices, outcomes, np.array(truths))
+        ran_truths.append(sum(share * expected[name] for name, share in recorded.items()))
+    return ExploringLog(choices, ran, outcomes, np.array(truths), np.array(ran_truths))
 
 
 def _target(is_easy: bool, *, is_late: bool) -> Mapping[str, float]:
@@ -56,12 +80,28 @@ def _target(is_easy: bool, *, is_late: bool) -> Mapping[str, float]:
     return {"small": 0.3, "large": 0.7} if is_easy else {"large": 1.0}
 
 
-def misses(log: ExploringLog, num_warm: int) -> tuple[bool, bool]:
-    """Return whether the intervals by propensity and doubly robust ever exclude the mean so far, after any request."""
-    num = len(log.choices) - num_warm
-    found = estimate(log.choices, log.outcomes, num_warm, checkpoints=range(1, num))
-    means = np.cumsum(log.truths[num_warm:]) / np.arange(1, num + 1)
-    sides = [np.array([getattr(point, name) for point in found.widths]) for name in ("propensity", "doubly_robust")]
-    assert all(len(side) == num for side in sides)
+class Misses(NamedTuple):
+    """Whether intervals ever exclude the mean so far, after any request."""
+
+    propensity: bool
+    doubly_robust: bool
+    difference_propensity: bool
+    difference_doubly_robust: bool
+
+
+def misses(log: ExploringLog, num_warm: int) -> Misses:
+    """Return the misses of the policy that never ran, and of its difference from the one that ran."""
+    places = range(1, len(log.choices) - num_warm)
+    found = estimate(log.series, num_warm, checkpoints=places)
+    gap = estimate_difference(log.series, log.ran_series, num_warm, checkpoints=places)
+    truths, gaps = log.truths[num_warm:], (log.truths - log.ran_truths)[num_warm:]
+    return Misses(*_missed(found.widths, truths), *_missed(gap.widths, gaps))
+
+
+def _missed(widths: tuple[WidthPoint, ...], truths: NDArray[np.float64]) -> tuple[bool, bool]:
+    """Return whether the intervals by propensity and doubly robust ever exclude the mean so far."""
+    means = np.cumsum(truths) / np.arange(1, len(truths) + 1)
+    sides = [np.array([getattr(point, name) for point in widths]) for name in ("propensity", "doubly_robust")]
+    assert all(len(side) == len(truths) for side in sides)
     missed = [bool(((side[:, 0] > means + 1e-9) | (side[:, 1] < means - 1e-9)).any()) for side in sides]
     return missed[0], missed[1]

@@ -1,8 +1,8 @@
 """Evaluations of untried policies: whether the stated 95 % holds at every stopping time, and how wide intervals are.
 
-Each run is a simulated log of a router that explores, with known outcomes of the policy that is evaluated. A run misses
-when its interval excludes the mean so far after any request. The estimators are those of a plan, which is why this
-bench imports them.
+Each run is a simulated log of a router that explores, with known outcomes of the policy that is evaluated, and of its
+difference from the policy that ran. A run misses when its interval excludes the mean so far after any request. The
+estimators are those of a plan, which is why this bench imports them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from functools import partial
 from typing import Final
 
 from loadtests.harness.card import Card, Value
-from loadtests.routing.exploring_log import exploring_log, misses
-from routing_policies.off_policy.estimates import ALPHA, estimate
+from loadtests.routing.exploring_log import Misses, exploring_log, misses
+from routing_policies.off_policy.estimates import ALPHA, estimate, estimate_difference
 
 _WARM: Final = 100
 _WIDTHS: Final = (1_000, 10_000, 50_000)
@@ -37,13 +37,18 @@ async def run(options: argparse.Namespace) -> Card:
             one = partial(_misses_of, num=options.requests, ratio=options.ratio, drifts=drifts)
             seeds = range(options.seed, options.seed + options.runs)
             found = list(pool.map(one, seeds, chunksize=max(1, options.runs // (8 * options.processes))))
-            for side, missed in zip(("propensity", "doubly_robust"), zip(*found, strict=True), strict=True):
+            for side, missed in zip(Misses._fields, zip(*found, strict=True), strict=True):
                 results[f"{name}_{side}_coverage"] = 1.0 - sum(missed) / options.runs
     for num in _WIDTHS:
         log = exploring_log(options.seed, num + _WARM, ratio=options.ratio)
-        evaluated = estimate(log.choices, log.outcomes, _WARM)
-        results[f"propensity_width_{num}"] = evaluated.propensity.high - evaluated.propensity.low
-        results[f"doubly_robust_width_{num}"] = evaluated.doubly_robust.high - evaluated.doubly_robust.low
+        found_ones = {
+            "": estimate(log.series, _WARM),
+            "ran_": estimate(log.ran_series, _WARM),
+            "difference_": estimate_difference(log.series, log.ran_series, _WARM),
+        }
+        for name, evaluated in found_ones.items():
+            results[f"{name}propensity_width_{num}"] = evaluated.propensity.high - evaluated.propensity.low
+            results[f"{name}doubly_robust_width_{num}"] = evaluated.doubly_robust.high - evaluated.doubly_robust.low
     low = min(value for name, value in results.items() if name.endswith("coverage") and isinstance(value, float))
     return Card(
         bench="off_policy",
@@ -54,5 +59,5 @@ async def run(options: argparse.Namespace) -> Card:
     )
 
 
-def _misses_of(seed: int, num: int, ratio: float, drifts: bool) -> tuple[bool, bool]:
+def _misses_of(seed: int, num: int, ratio: float, drifts: bool) -> Misses:
     return misses(exploring_log(seed, num + _WARM, ratio=ratio, drifts=drifts), _WARM)

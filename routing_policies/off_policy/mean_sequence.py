@@ -48,7 +48,7 @@ def lower_bounds(values: Floats, least: float, alpha: float, at: Counts | None =
     if at is not None:
         sums, squares, counts = sums[at - 1], squares[at - 1], at
     lowest = (sums - _largest_excess(squares, alpha)) / counts
-    return np.maximum(lowest * (least + 1.0) - least, 0.0)
+    return np.maximum(lowest, 0.0) * (least + 1.0) - least
 
 
 def _largest_excess(squares: Floats, alpha: float) -> Floats:

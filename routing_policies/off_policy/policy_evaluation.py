@@ -14,7 +14,16 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from routing_policies.estimation.estimators import Price, cost_of
-from routing_policies.off_policy.estimates import NOTHING_SEEN, PolicyEstimate, WeighedChoice, estimate, weigh
+from routing_policies.off_policy.estimates import (
+    NOTHING_SEEN,
+    PolicyDifference,
+    PolicyEstimate,
+    Series,
+    WeighedChoice,
+    estimate,
+    estimate_difference,
+    weigh,
+)
 from routing_policies.off_policy.target import TargetPolicy, TargetRequest, request_features
 from routing_policies.policy.deployment import CostPerMtok
 from routing_policies.policy.document import Cache, Policy
@@ -63,15 +72,44 @@ class PolicyEvaluation(msgspec.Struct, frozen=True, kw_only=True):
     """Reason why nothing was evaluated; None where something was."""
 
 
+class MeasureDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure of a policy less that of the policy that ran, on the same requests."""
+
+    name: MeasureName
+    difference: PolicyDifference
+
+
+class PolicyComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy beside the one that ran."""
+
+    recorded: PolicyEvaluation
+    new: PolicyEvaluation
+    differences: tuple[MeasureDifference, ...] = ()
+    """Differences of the figures that the records can tell."""
+
+
 class _Case(NamedTuple):
     request: RecordedRequest
     evaluated: TargetRequest
+
+
+class _Measured(NamedTuple):
+    """One figure with the outcomes behind it."""
+
+    measure: EvaluatedMeasure
+    series: Series = Series((), ())
+    places: Sequence[int] = ()
+    """Place of each outcome's request in the recording."""
+    scale: float = 1.0
+    """What an outcome of 1 stands for."""
 
 
 class _Records(NamedTuple):
     """Recorded requests under one evaluated policy."""
 
     cases: list[_Case]
+    places: list[int]
+    """Place of each in the recording."""
     num_warm: int
     wrong: frozenset[str]
     """Ids of requests whose answers feedback marked as wrong."""
@@ -91,12 +129,54 @@ def evaluate_policy(
         requests: Recorded requests in order of time.
         verdicts: Verdicts on their answers in order of time.
     """
+    return _evaluate(policy, ran, requests, verdicts)[0]
+
+
+def evaluate_beside(
+    policy: Policy, ran: Policy, requests: Sequence[RecordedRequest], verdicts: Sequence[RecordedVerdict]
+) -> PolicyComparison:
+    """Return the evaluations of a policy and of the one that ran, and their differences."""
+    recorded, was = _evaluate(ran, ran, requests, verdicts)
+    new, would_be = _evaluate(policy, ran, requests, verdicts)
+    before = {one.measure.name: one for one in was}
+    known = [one for one in would_be if one.measure.why_not is None and one.measure.name in before]
+    differences = [_difference(one, before[one.measure.name]) for one in known]
+    return PolicyComparison(
+        recorded=recorded, new=new, differences=tuple(found for found in differences if found is not None)
+    )
+
+
+def _difference(one: _Measured, other: _Measured) -> MeasureDifference | None:
+    """Return the difference of one figure; None where too few requests have it under both policies."""
+    scale, both = max(one.scale, other.scale), {*one.places} & {*other.places}
+    num_warm = sum(place < WARM_REQUESTS for place in both)
+    if len(both) - num_warm < MIN_REQUESTS // 2:
+        return None
+    found = estimate_difference(_part(one, both, scale), _part(other, both, scale), num_warm, scale=scale)
+    return MeasureDifference(name=one.measure.name, difference=found)
+
+
+def _part(measured: _Measured, places: set[int], scale: float) -> Series:
+    """Return the outcomes at these places, with 1 for what `scale` stands for."""
+    choices, outcomes, highest = measured.series
+    kept, unit = [n for n, place in enumerate(measured.places) if place in places], measured.scale / scale
+    return Series(
+        [choices[n] for n in kept],
+        [outcomes[n] * unit for n in kept],
+        None if highest is None else [highest[n] * unit for n in kept],
+    )
+
+
+def _evaluate(
+    policy: Policy, ran: Policy, requests: Sequence[RecordedRequest], verdicts: Sequence[RecordedVerdict]
+) -> tuple[PolicyEvaluation, tuple[_Measured, ...]]:
     requests = requests[-MAX_REQUESTS:]
     num = len(requests)
     if num < MIN_REQUESTS:
-        return PolicyEvaluation(num_requests=num, why_not=f"{num} requests are recorded; {MIN_REQUESTS} are needed")
+        why = f"{num} requests are recorded; {MIN_REQUESTS} are needed"
+        return PolicyEvaluation(num_requests=num, why_not=why), ()
     measured, next_measure = Measured(requests[:WARM_REQUESTS]), 2 * WARM_REQUESTS
-    target, cases, num_warm = TargetPolicy(policy, ran, measured), list[_Case](), 0
+    target, cases, places = TargetPolicy(policy, ran, measured), list[_Case](), list[int]()
     for place, request in enumerate(requests):
         if place == next_measure:
             target.measure(Measured(requests[:place]))
@@ -104,31 +184,33 @@ def evaluate_policy(
         evaluated = target.weigh(request)
         if evaluated is not None and request.ended != "shed":
             cases.append(_Case(request, evaluated))
-            num_warm += place < WARM_REQUESTS
+            places.append(place)
+    num_warm = sum(place < WARM_REQUESTS for place in places)
     if len(cases) - num_warm < MIN_REQUESTS // 2:
         why = "hardly any recorded request has a route in this policy and was not shed"
-        return PolicyEvaluation(num_requests=len(cases), why_not=why)
+        return PolicyEvaluation(num_requests=len(cases), why_not=why), ()
     tenants = {request.id: request.tenant for request in requests if request.id}
     mine = [verdict for verdict in verdicts if tenants.get(verdict.verdict_of) == verdict.tenant]
     records = _Records(
         cases,
+        places,
         num_warm,
         frozenset(verdict.verdict_of for verdict in mine if verdict.by == "feedback"),
         {verdict.verdict_of: verdict.is_wrong for verdict in mine if verdict.by == "audit"},
         measured.hit_ms,
     )
-    measures = (
+    found = (
         _good_ratio(records),
         _cost(records, policy),
         *_latency(records, policy),
         _wrong_hits(records, policy, ran),
     )
-    return PolicyEvaluation(
-        num_requests=len(cases) - num_warm, measures=tuple(measure for measure in measures if measure is not None)
-    )
+    measured_ones = tuple(one for one in found if one is not None)
+    measures = tuple(one.measure for one in measured_ones)
+    return PolicyEvaluation(num_requests=len(cases) - num_warm, measures=measures), measured_ones
 
 
-def _good_ratio(records: _Records) -> EvaluatedMeasure:
+def _good_ratio(records: _Records) -> _Measured:
     choices, outcomes = [], []
     for request, evaluated in records.cases:
         # A hit in place of a recorded answer is a response that the records do not show.
@@ -139,7 +221,7 @@ def _good_ratio(records: _Records) -> EvaluatedMeasure:
     return _evaluated("good_ratio", records, choices, outcomes, why_not=no_verdicts)
 
 
-def _cost(records: _Records, policy: Policy) -> EvaluatedMeasure | None:
+def _cost(records: _Records, policy: Policy) -> _Measured | None:
     rates = {item.id: item.cost_per_mtok for item in policy.deployments}
     if not any(rates.values()):
         return None
@@ -150,13 +232,11 @@ def _cost(records: _Records, policy: Policy) -> EvaluatedMeasure | None:
         for request, evaluated in records.cases
     ]
     if unpriced:
-        return EvaluatedMeasure(
-            name="cost_per_1k", estimate=None, why_not=f"{', '.join(unpriced)} has no cost_per_mtok"
-        )
+        return _unknown("cost_per_1k", f"{', '.join(unpriced)} has no cost_per_mtok")
     dearest = max((known for known in rates.values() if known is not None), key=lambda one: one.prompt + one.completion)
     cap = _CAP * max((_cost_at(dearest, request) for request, _ in records.cases[: records.num_warm]), default=0.0)
     if cap <= 0.0:
-        return EvaluatedMeasure(name="cost_per_1k", estimate=None, why_not="no tokens were recorded")
+        return _unknown("cost_per_1k", "no tokens were recorded")
     outcomes = [min(cost / cap, 1.0) for cost in costs]
     choices = [evaluated.choice for _, evaluated in records.cases]
     return _evaluated("cost_per_1k", records, choices, outcomes, cap=cap, scale=cap * 1000)
@@ -166,16 +246,16 @@ def _cost_at(rates: CostPerMtok | None, request: RecordedRequest) -> float:
     return cost_of(rates, Price(request.prompt_tokens, request.prompt_tokens, request.output_tokens)) or 0.0
 
 
-def _latency(records: _Records, policy: Policy) -> tuple[EvaluatedMeasure, ...]:
+def _latency(records: _Records, policy: Policy) -> tuple[_Measured, ...]:
     """Return the figures of times to first token; requests that report none are left out."""
     targets = {lane.id: lane.slo.ttft_p95_ms for lane in policy.lanes if lane.slo is not None}
     first = [case.request.ttft_ms for case in records.cases[: records.num_warm] if case.request.ttft_ms is not None]
     if not first:
         why = f"no time to first token was recorded among the first {WARM_REQUESTS} requests"
-        return tuple(EvaluatedMeasure(name=name, estimate=None, why_not=why) for name in ("slow_ratio", "ttft_ms"))
+        return _unknown("slow_ratio", why), _unknown("ttft_ms", why)
     cap, usual = _CAP * max(first), sorted(first)[int(0.95 * len(first))]
-    slow, times, choices, num_warm = list[float](), list[float](), list[WeighedChoice](), 0
-    for place, (request, evaluated) in enumerate(records.cases):
+    slow, times, choices, places = list[float](), list[float](), list[WeighedChoice](), list[int]()
+    for place, (request, evaluated) in zip(records.places, records.cases, strict=True):
         if evaluated.is_hit and not request.cache.startswith("hit"):
             ttft_ms: float | None = records.hit_ms
         else:
@@ -186,15 +266,15 @@ def _latency(records: _Records, policy: Policy) -> tuple[EvaluatedMeasure, ...]:
         choices.append(evaluated.choice)
         slow.append(float(is_late))
         times.append(min(ttft_ms / cap, 1.0))
-        num_warm += place < records.num_warm
-    records = records._replace(num_warm=num_warm)
+        places.append(place)
+    records = records._replace(places=places, num_warm=sum(place < WARM_REQUESTS for place in places))
     return (
         _evaluated("slow_ratio", records, choices, slow),
         _evaluated("ttft_ms", records, choices, times, cap=cap, scale=cap),
     )
 
 
-def _wrong_hits(records: _Records, policy: Policy, ran: Policy) -> EvaluatedMeasure | None:
+def _wrong_hits(records: _Records, policy: Policy, ran: Policy) -> _Measured | None:
     """Return the share of wrong similar answers; None where neither policy serves any."""
     if not any(_is_semantic(route.cache) for one in (policy, ran) for route in one.routes):
         return None
@@ -247,16 +327,20 @@ def _evaluated(
     scale: float = 1.0,
     why_not: str | None = None,
     reasons: Counter[str] | None = None,
-) -> EvaluatedMeasure:
+) -> _Measured:
     num = len(choices) - records.num_warm
     if num < MIN_REQUESTS // 2:
-        return EvaluatedMeasure(
-            name=name, estimate=None, why_not=f"{num} requests have it; {MIN_REQUESTS // 2} are needed"
-        )
-    found = estimate(choices, outcomes, records.num_warm, highest=highest, scale=scale)
+        return _unknown(name, f"{num} requests have it; {MIN_REQUESTS // 2} are needed")
+    series = Series(choices, outcomes, highest)
+    found = estimate(series, records.num_warm, scale=scale)
     if reasons is None:
         reasons = Counter(case.evaluated.why_unseen for case in records.cases if case.evaluated.why_unseen is not None)
-    return EvaluatedMeasure(name=name, estimate=found, cap=cap, why_not=_doubt(found, reasons) or why_not)
+    measure = EvaluatedMeasure(name=name, estimate=found, cap=cap, why_not=_doubt(found, reasons) or why_not)
+    return _Measured(measure, series, records.places, scale)
+
+
+def _unknown(name: MeasureName, why_not: str) -> _Measured:
+    return _Measured(EvaluatedMeasure(name=name, estimate=None, why_not=why_not))
 
 
 def _doubt(found: PolicyEstimate, reasons: Counter[str]) -> str | None:

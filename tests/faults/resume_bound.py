@@ -22,7 +22,7 @@ import httpx
 
 from gateway.forwarding.resume.resume_order import RESUME_HEADER, ResumeOrder
 from gateway.forwarding.resume.token_channel import TokenChannel
-from tests.faults.resume_stack import KEY_VARIABLE, Pause, stream_of
+from tests.faults.resume_stack import KEY_VARIABLE, Pause, path_of, stream_of
 
 _PERCENT: Final = 99
 _NUM_GIVEN: Final = 128
@@ -92,8 +92,9 @@ async def prefill_s_per_token(url: str, rng: random.Random) -> float:
         for _ in range(_NUM_MEASURED):
             body = {**_fresh("greedy", rng), "max_tokens": _NUM_GIVEN + 2}
             channel = await _read_tokens(client, body, ResumeOrder("best_effort", 1), key)
-            del channel.token_ids[_NUM_GIVEN:]
-            rng.shuffle(channel.token_ids)  # the engine has the keys and values of the tokens in their order
+            token_ids = channel.choices[0].token_ids
+            del token_ids[_NUM_GIVEN:]
+            rng.shuffle(token_ids)  # the engine has the keys and values of the tokens in their order
             fresh_s.append(await _ttft_s(client, body))
             order = ResumeOrder("best_effort", 1, channel)
             continued_s.append(await _ttft_s(client, body, order, key))
@@ -108,6 +109,9 @@ def percentile(values: Sequence[float], percent: int) -> float:
 
 def _fresh(kind: str, rng: random.Random) -> dict[str, Any]:
     body = stream_of(kind)
+    if "prompt" in body:
+        prompts = [body["prompt"]] if isinstance(body["prompt"], str) else body["prompt"]
+        return {**body, "model": "small", "prompt": [f"{rng.random()} {prompt}" for prompt in prompts]}
     (message,) = body["messages"]
     return {**body, "model": "small", "messages": [{**message, "content": f"{rng.random()} {message['content']}"}]}
 
@@ -117,7 +121,7 @@ async def _ttft_s(
 ) -> float:
     """Return the seconds from a request to the first event with content, or to the end of an empty answer."""
     began_at = time.monotonic()
-    async with client.stream("POST", "/v1/chat/completions", **_request(body, order, key)) as reply:
+    async with client.stream("POST", path_of(body), **_request(body, order, key)) as reply:
         assert reply.status_code == 200, await reply.aread()
         async for line in reply.aiter_lines():
             if line.startswith("data: {") and _has_content(json.loads(line[6:])):
@@ -127,7 +131,7 @@ async def _ttft_s(
 
 async def _read_tokens(client: httpx.AsyncClient, body: dict[str, Any], order: ResumeOrder, key: bytes) -> TokenChannel:
     """Return the tokens of a whole stream."""
-    async with client.stream("POST", "/v1/chat/completions", **_request(body, order, key)) as reply:
+    async with client.stream("POST", path_of(body), **_request(body, order, key)) as reply:
         channel = order.channel([(RESUME_HEADER, reply.headers[RESUME_HEADER.decode()].encode())])
         assert isinstance(channel, TokenChannel)
         async for piece in reply.aiter_bytes():
@@ -145,7 +149,8 @@ def _request(body: dict[str, Any], order: ResumeOrder | None, key: bytes) -> dic
 
 def _has_content(event: dict[str, Any]) -> bool:
     for choice in event["choices"]:  # an answer may also be empty
-        if choice["finish_reason"] or any(value for name, value in choice["delta"].items() if name != "role"):
+        content = choice.get("text") or any(value for name, value in choice.get("delta", {}).items() if name != "role")
+        if choice["finish_reason"] or content:
             return True
     return False
 

@@ -23,7 +23,15 @@ from typing import Final, Literal
 from loadtests.engine.prediction.varied_requests import changed_text
 from tests.e2e.lone_engine import LoneEngine, lone_engine
 from tests.faults.resume_bound import PauseBound, fresh_ttfts_s, percentile, prefill_s_per_token
-from tests.faults.resume_stack import KEY_VARIABLE, REQUESTS, ResumeStack, resuming, stream_of
+from tests.faults.resume_stack import (
+    KEY_VARIABLE,
+    REQUESTS,
+    ResumeStack,
+    num_roles_of,
+    path_of,
+    resuming,
+    stream_of,
+)
 from tests.support.fault_proxy import FaultProxy, Toxics
 
 TAKEN_OUT: Final = "taken out"
@@ -54,11 +62,13 @@ async def breaking_connections(
     """
     body = stream_of(kind)
     undisturbed = await stack.read(body)
-    if undisturbed is None or not undisturbed.is_whole or undisturbed.num_roles != 1 or undisturbed.num_identities != 1:
+    if undisturbed is None or not undisturbed.is_whole:
+        return [f"{kind}: the undisturbed stream is {undisturbed}"]
+    if (undisturbed.num_roles, undisturbed.num_identities) != (num_roles_of(body), 1):
         return [f"{kind}: the undisturbed stream is {undisturbed}"]
     if predicts:
-        body["prediction"] = {"type": "content", "content": changed_text(undisturbed.content, rng)}
-    num_bytes = len((await stack.call(body)).body)
+        body["prediction"] = {"type": "content", "content": changed_text(undisturbed.choices[0].content, rng)}
+    num_bytes = len((await stack.call(body, path=path_of(body))).body)
     lost = []
     for _ in range(num):
         point = rng.randint(_HEAD_BYTES, max(num_bytes, _HEAD_BYTES + 1))

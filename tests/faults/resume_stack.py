@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,6 +49,8 @@ _PERSON: Final = {
     "required": ["name", "age"],
     "additionalProperties": False,
 }
+_COLUMNS: Final = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+"""Members of the log probabilities of a text completion."""
 _STORY: Final = [{"role": "user", "content": "Write a story about a ship and its crew."}]
 REQUESTS: Final[Mapping[str, dict[str, Any]]] = {
     "greedy": {"temperature": 0, "ignore_eos": True},
@@ -73,15 +75,29 @@ REQUESTS: Final[Mapping[str, dict[str, Any]]] = {
         },
     },
     "tools": {"temperature": 1.0, "seed": 11, "tools": [_WEATHER], "tool_choice": "required"},
+    "choices": {"temperature": 1.0, "seed": 12, "n": 3, "stop": ["e "]},
+    "tool choices": {"temperature": 1.0, "seed": 13, "n": 2, "tools": [_WEATHER], "tool_choice": "required"},
+    "completion": {"prompt": "A ship and its crew", "temperature": 1.0, "seed": 14, "logprobs": 2, "ignore_eos": True},
+    "completions": {"prompt": ["A ship", "Its crew"], "temperature": 1.0, "seed": 15, "n": 2, "stop": ["e t"]},
 }
 """Fields of streams of each kind."""
 
 
 def stream_of(kind: str, max_tokens: int = 40) -> dict[str, Any]:
     """Return the body of a streamed request of a kind, with its usage at the end."""
-    usage = {"include_usage": True}
-    fixed = {"model": "auto", "messages": _STORY, "stream": True, "stream_options": usage, "max_tokens": max_tokens}
-    return {**fixed, **REQUESTS[kind]}
+    usage, fields = {"include_usage": True}, REQUESTS[kind]
+    fixed = {"model": "auto", "stream": True, "stream_options": usage, "max_tokens": max_tokens, **fields}
+    return fixed if "prompt" in fields else {**fixed, "messages": _STORY}
+
+
+def path_of(body: Mapping[str, Any]) -> str:
+    """Return the path of a request of some kind."""
+    return "/v1/completions" if "prompt" in body else "/v1/chat/completions"
+
+
+def num_roles_of(body: Mapping[str, Any]) -> int:
+    """Return the number of events with a role in a whole stream."""
+    return 0 if "prompt" in body else body.get("n", 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +110,39 @@ class Pause:
     """Tokens that the client had."""
 
 
+@dataclass(slots=True)
+class ReadChoice:
+    """Everything that a client reads of one choice."""
+
+    content: str = ""
+    calls: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """Name and arguments of each tool call."""
+    logprobs: list[str] = field(default_factory=list)
+    """JSON of the log probabilities of each token."""
+    finish: str | None = None
+
+    def read(self, choice: dict[str, Any]) -> None:
+        """Add what an event has of it."""
+        delta = choice.get("delta") or {}
+        self.content += choice.get("text") or delta.get("content") or ""
+        self.finish = choice["finish_reason"] or self.finish
+        for piece in delta.get("tool_calls") or ():
+            name, arguments = self.calls.get(piece["index"], ("", ""))
+            function = piece["function"]
+            self.calls[piece["index"]] = (name + (function.get("name") or ""), arguments + function["arguments"])
+        logprobs = choice.get("logprobs") or {}
+        columns = [logprobs[name] for name in _COLUMNS if name in logprobs]
+        self.logprobs += map(json.dumps, logprobs.get("content") or zip(*columns, strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class ReadStream:
     """Everything that a client reads of a stream, without its split into chunks."""
 
-    content: str
-    calls: tuple[tuple[str, str], ...]
-    """Name and arguments of each tool call."""
-    logprobs: tuple[object, ...]
-    finish: str | None
+    choices: tuple[ReadChoice, ...]
+    """What each choice has, the first one first."""
+    error: str | None
+    """Message of an error event."""
     usage: tuple[int, int] | None
     """Tokens of prompt and completion."""
     num_identities: int
@@ -114,11 +154,9 @@ class ReadStream:
 
 def read_stream(body: bytes) -> ReadStream:
     """Read an event stream as OpenAI's clients do."""
-    content, num_roles, is_whole = "", 0, False
-    calls: dict[int, tuple[str, str]] = {}
-    logprobs: list[object] = []
+    choices: dict[int, ReadChoice] = {}
+    num_roles, is_whole, error = 0, False, None
     identities: set[tuple[str, int]] = set()
-    finish: str | None = None
     usage: tuple[int, int] | None = None
     for event in body.split(b"\n\n"):
         assert not event or event.startswith(b"data: "), f"a client would see {event[:80]!r}"
@@ -129,30 +167,16 @@ def read_stream(body: bytes) -> ReadStream:
             continue
         chunk = json.loads(data)
         if "error" in chunk:
-            return ReadStream(content, (), (), chunk["error"]["message"], None, len(identities), num_roles, False)
+            error = chunk["error"]["message"]
+            continue
         identities.add((chunk["id"], chunk["created"]))
         if (found := chunk.get("usage")) is not None:
             usage = (found["prompt_tokens"], found["completion_tokens"])
         for choice in chunk["choices"]:
-            delta = choice["delta"]
-            num_roles += "role" in delta
-            content += delta.get("content") or ""
-            finish = choice["finish_reason"] or finish
-            for piece in delta.get("tool_calls") or ():
-                name, arguments = calls.get(piece["index"], ("", ""))
-                function = piece["function"]
-                calls[piece["index"]] = (name + (function.get("name") or ""), arguments + function["arguments"])
-            logprobs += (choice.get("logprobs") or {}).get("content") or ()
-    return ReadStream(
-        content,
-        tuple(calls.values()),
-        tuple(json.dumps(entry) for entry in logprobs),
-        finish,
-        usage,
-        len(identities),
-        num_roles,
-        is_whole,
-    )
+            num_roles += "role" in choice.get("delta", ())
+            choices.setdefault(choice["index"], ReadChoice()).read(choice)
+    found = tuple(choices[index] for index in sorted(choices))
+    return ReadStream(found, error, usage, len(identities), num_roles, is_whole and error is None)
 
 
 @contextmanager
@@ -181,7 +205,7 @@ class ResumeStack(Stack):
         None where the deployment failed or began to drain before the stream began, and the budget of retries was used
         up: with half of all requests broken it soon is.
         """
-        reply = await self.call(body)
+        reply = await self.call(body, path=path_of(body))
         if reply.status in (502, 503):
             self.num_not_begun += 1
             return None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +55,51 @@ async def test_a_stream_whose_connection_breaks_anywhere_goes_on_token_for_token
         for kind in REQUESTS:
             assert await breaking_connections(stack, kind, rng, _NUM_POINTS) == []
         assert await stack.num_resumed() >= len(REQUESTS)  # others broke before their first event, or behind the last
+
+
+OTHER_APIS = {
+    "/v1/responses": {"input": "Write a story about a ship.", "max_output_tokens": 40},
+    "/v1/messages": {"messages": [{"role": "user", "content": "Write a story about a ship."}], "max_tokens": 40},
+}
+"""Requests of other APIs than chat completions, by path."""
+_COUNTS = "created_at|completed_at|sequence_number|cached_tokens|cache_read_input_tokens"
+_OWN = re.compile(rf'"(?:resp|msg|chatcmpl|req)[_-][^"]*"|"(?:{_COUNTS})": [0-9.]+')
+"""Parts of an event that are each request's own, or tell what its engine had in its cache."""
+
+
+def told(stream: bytes) -> list[tuple[str, str]]:
+    """Return what the events of a stream say, with the pieces of each text as one."""
+    found: list[tuple[str, str]] = []
+    for event in stream.split(b"\n\n"):
+        data = next((line[6:] for line in event.split(b"\n") if line.startswith(b"data: ")), b"")
+        if not data:
+            continue
+        document = json.loads(data)
+        kind, delta = document["type"], document.get("delta")
+        piece = delta if isinstance(delta, str) else (delta or {}).get("text")
+        if piece is not None and found and found[-1][0] == kind:
+            found[-1] = (kind, found[-1][1] + piece)
+        else:
+            found.append((kind, _OWN.sub("", json.dumps(document)) if piece is None else piece))
+    return found
+
+
+@pytest.mark.parametrize("path", OTHER_APIS)
+async def test_a_stream_of_another_api_goes_on_as_well(
+    path: str, engines: tuple[LoneEngine, LoneEngine], tmp_path: Path
+) -> None:
+    rng = random.Random(path)
+    async with resuming(tmp_path, *engines) as stack:
+        body = {"model": "auto", "stream": True, "temperature": 0, **OTHER_APIS[path]}
+        undisturbed = await stack.call(body, path=path)
+        assert undisturbed.status == 200, undisturbed.body
+        assert told(undisturbed.body)[-1][0] in ("response.completed", "response.incomplete", "message_stop")
+        for _ in range(_NUM_POINTS):
+            point = rng.randint(700, 4000)
+            stack.first.toxics = Toxics(limit_bytes=point, limit_behind=COMPLETION, limit_ends="reset")
+            reply = await stack.call(body, path=path)
+            assert told(reply.body) == told(undisturbed.body), point
+        assert await stack.num_resumed() >= _NUM_POINTS / 2
 
 
 def num_accepted(engine: LoneEngine) -> float:

@@ -240,6 +240,7 @@ def test_capacity_compares_what_is_predicted_with_what_is_held() -> None:
 @pytest.mark.e2e
 def test_off_policy_counts_intervals_that_hold_and_shows_their_width() -> None:
     record = bench("off_policy", "--runs", "20", "--requests", "200")
-    for name in ("steady_propensity", "steady_doubly_robust", "drifting_propensity", "drifting_doubly_robust"):
-        assert 0.95 <= record[f"{name}_coverage"] <= 1.0
+    for kind in ("steady", "drifting"):
+        for name in ("propensity", "doubly_robust", "difference_propensity", "difference_doubly_robust"):
+            assert 0.95 <= record[f"{kind}_{name}_coverage"] <= 1.0
     assert record["doubly_robust_width_50000"] < record["doubly_robust_width_10000"] < 1.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 
 import msgspec
@@ -42,8 +42,8 @@ class EnginePrompt:
     """True if the client needs no token before the last one."""
     adapter: str | None = None
     """Adapter that computes the answer; None: the base model alone."""
-    output_token_ids: Sequence[int] = ()
-    """Output of a single prompt's single choice that another engine has generated already."""
+    begun: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """Output that another engine has generated already, by choice."""
     prediction: list[int] | None = None
     """Tokens that each choice may have; None if the request predicts nothing."""
 
@@ -81,7 +81,8 @@ class Generation:
         self.detokenize_s = 0.0
         self.first_token_at: float | None = None
         self._link = link
-        self._params = list(params)
+        self.params = params
+        """Sampling parameters of each choice."""
         self._num_each = len(choices) // len(prompt.prompts)
         """Choices of each prompt."""
         self._metrics = metrics
@@ -98,35 +99,37 @@ class Generation:
             ApiError: The core cannot take them, or not within the deadline (503).
         """
         left_s = self._left_s()
-        seq_ids: list[int] = []
         try:
             for place, token_ids in enumerate(self.prompt.prompts):
-                seq_ids += self._add(token_ids, place, left_s)
+                self._add(token_ids, self.choices[place * self._num_each : (place + 1) * self._num_each], left_s)
         except ApiError:
-            self._link.abort(seq_ids)
+            self._link.abort(self._by_seq_id)
             raise
-        self._by_seq_id = dict(zip(seq_ids, self.choices, strict=True))
-        self._paces = {seq_id: _Pace() for seq_id in seq_ids}
+        self._paces = {seq_id: _Pace() for seq_id in self._by_seq_id}
         if left_s is not None:
             # The core checks deadlines only between steps, and a step may be long.
             self._deadline = asyncio.get_running_loop().call_later(left_s, self._expire)
         return self
 
-    def _add(self, token_ids: list[int], place: int, left_s: float | None) -> list[int]:
-        """Start the sequences of one prompt; return their ids."""
-        return self._link.add(
+    def _add(self, token_ids: list[int], choices: Sequence[Choice], left_s: float | None) -> None:
+        """Start the sequences of one prompt's choices, but of those that ended at another engine."""
+        choices = [choice for choice in choices if choice.finish is None]
+        if not choices:
+            return
+        seq_ids = self._link.add(
             self._mailbox,
             token_ids,
-            self._params[place * self._num_each : (place + 1) * self._num_each],
+            [self.params[choice.index] for choice in choices],
             lane=self.prompt.lane,
             cache_salt=self.prompt.cache_salt,
             deadline_s=left_s,
             grammar=None if self.prompt.grammar is None else self.prompt.grammar.source,
             is_patient=self.prompt.is_patient,
             adapter=self.prompt.adapter,
-            output_token_ids=self.prompt.output_token_ids,
+            begun=[self.prompt.begun.get(choice.index, ()) for choice in choices],
             prediction=self.prompt.prediction,
         )
+        self._by_seq_id |= zip(seq_ids, choices, strict=True)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -140,19 +143,14 @@ class Generation:
                 self._metrics.stages(choice.stages)
 
     @property
-    def max_tokens(self) -> int:
-        """Longest output of the first choice, in tokens."""
-        return self._params[0].max_tokens
-
-    @property
     def is_done(self) -> bool:
         """True if every choice has ended."""
         return all(choice.finish is not None for choice in self.choices)
 
     @property
     def is_settled(self) -> bool:
-        """True if the core has reported the stage times of every choice."""
-        return all(choice.stages is not None for choice in self.choices)
+        """True if the core has reported the stage times of every choice that it ran."""
+        return all(choice.stages is not None for choice in self._by_seq_id.values())
 
     @property
     def num_cached_tokens(self) -> int:

@@ -135,10 +135,10 @@ class CoreLink:
         grammar: str | None = None,
         is_patient: bool = False,
         adapter: str | None = None,
-        output_token_ids: Sequence[int] = (),
+        begun: Sequence[Sequence[int]] | None = None,
         prediction: list[int] | None = None,
     ) -> list[int]:
-        """Start one sequence for each of `params`.
+        """Start one sequence for each of `params`, behind the output in `begun` where there is any.
 
         Returns:
             The ids of the sequences.
@@ -155,7 +155,7 @@ class CoreLink:
             self.last_heard_at = self._clock()
         seq_ids = list(range(self._next_seq_id, self._next_seq_id + len(params)))
         self._next_seq_id += len(params)
-        for seq_id, param in zip(seq_ids, params, strict=True):
+        for seq_id, param, output_token_ids in zip(seq_ids, params, begun or [()] * len(params), strict=True):
             self._sequences[seq_id] = mailbox
             frame = Add(
                 seq_id=seq_id,

@@ -10,6 +10,8 @@ import time
 from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from functools import partial
+from itertools import count
 from typing import Literal, TypeVar
 
 from engine.config import FrontConfig
@@ -18,6 +20,7 @@ from engine.frontend.core_client.link import CoreLink, CoreState
 from engine.frontend.core_client.metrics import EngineMetrics
 from engine.frontend.fields.faults import FieldRefusal
 from engine.frontend.request.errors import (
+    ApiError,
     context_length_exceeded,
     invalid_value,
     overloaded_error,
@@ -27,9 +30,9 @@ from engine.frontend.request.errors import (
 from engine.frontend.request.headers import RequestOptions
 from engine.frontend.request.requests import ChatBody, CompletionRequest
 from engine.frontend.request.unserved import adapter_of
-from engine.frontend.resume.resume_request import DIGEST_CHARS, RESUMED_TOKENS, ResumeRequest
+from engine.frontend.resume.resume_request import BEGUN_CHOICES, DIGEST_CHARS, ResumeRequest
 from engine.frontend.text.handling import ChatPrompt, TextHandling
-from engine.frontend.text.sampling import choose_max_tokens, sampling_params
+from engine.frontend.text.sampling import choice_seed, choose_max_tokens, sampling_params
 from engine.frontend.tools.grammar import Grammar
 from engine.frontend.tools.reasoning_format import ReasoningStart
 from engine.protocol import Ready, SamplingParams
@@ -125,13 +128,13 @@ class EngineService:
         return generation
 
     def answer_digest(self, generation: Generation) -> str:
-        """Return what two engines share if their answers to this prompt have the same tokens.
+        """Return what two engines share if their answers to these prompts have the same tokens.
 
         It begins with `exact;` where that holds behind resumed tokens too, else with `close;`.
         """
         ready = self._ready()
-        prompt = array("q", generation.prompt.prompts[0]).tobytes()
-        digest = hashlib.sha256(ready.fingerprint.encode() + b"\n" + prompt).hexdigest()[:DIGEST_CHARS]
+        prompts = b"\n".join(array("q", token_ids).tobytes() for token_ids in generation.prompt.prompts)
+        digest = hashlib.sha256(ready.fingerprint.encode() + b"\n" + prompts).hexdigest()[:DIGEST_CHARS]
         return f"{'exact' if ready.resumes_exactly else 'close'};{digest}"
 
     def model_state(self) -> str:
@@ -148,20 +151,28 @@ class EngineService:
         Raises:
             ApiError: This engine would not generate those tokens (409), or they cannot be continued (400).
         """
-        token_ids, choice = resume.token_ids, generation.choices[0]
-        choice.unreported = []
         if resume.digest is not None and resume.digest != self.answer_digest(generation):
             raise resume_mismatch()
-        if not token_ids:
-            return
-        self._check_tokens(token_ids, self._ready(), RESUMED_TOKENS)
-        choice.replay(token_ids, has_logprobs=has_logprobs)
-        if choice.finish is not None or choice.has_open_logprobs or len(token_ids) >= generation.max_tokens:
-            raise invalid_value(RESUMED_TOKENS, f"`{RESUMED_TOKENS}` must be the beginning of an unfinished answer.")
-        choice.unreported = []
+        for choice, params in zip(generation.choices, generation.params, strict=True):
+            begun = resume.choices.get(choice.index)
+            if begun is not None:
+                self._check_tokens(begun.token_ids, self._ready(), BEGUN_CHOICES)
+                choice.replay(begun.token_ids, begun.finish, has_logprobs=has_logprobs)
+            if choice.finish is None:
+                choice.unreported = []
+                if choice.has_open_logprobs or (begun is not None and len(begun.token_ids) >= params.max_tokens):
+                    raise _not_a_beginning()
+        if generation.is_done:
+            raise _not_a_beginning()
 
-    async def complete(self, request: CompletionRequest, options: RequestOptions, received_at: float) -> Generation:
-        """Return a generation, not started yet, that continues raw prompts.
+    async def complete(
+        self,
+        request: CompletionRequest,
+        options: RequestOptions,
+        received_at: float,
+        resume: ResumeRequest | None = None,
+    ) -> Generation:
+        """Return a generation, not started yet, that continues raw prompts, or goes on with their answers.
 
         Raises:
             ApiError: The engine cannot serve, or the request is wrong.
@@ -169,7 +180,11 @@ class EngineService:
         started_at = self.clock()
         self._adapter(request)
         prompts = [await self._tokenize_prompt(prompt) for prompt in request.prompts]
-        return self._generation(request, prompts, options, received_at, self.clock() - started_at)
+        tokenize_s = self.clock() - started_at
+        generation = self._generation(request, prompts, options, received_at, tokenize_s, resume=resume)
+        if resume is not None:
+            self._continue(generation, resume, has_logprobs=request.num_top_logprobs is not None)
+        return generation
 
     async def _tokenize_prompt(self, prompt: str | list[int]) -> list[int]:
         if isinstance(prompt, str):
@@ -275,7 +290,7 @@ class EngineService:
         resume: ResumeRequest | None = None,
         prediction: list[int] | None = None,
     ) -> Generation:
-        draw_seed = self._draw_seed if resume is None else lambda: resume.seed
+        draw_seed = self._draw_seed if resume is None else _seeds_from(resume.seed, request.num_choices)
         params = [param for token_ids in prompts for param in self._params(request, len(token_ids), draw_seed)]
         longest = max(map(len, prompts))
         prompt = EnginePrompt(
@@ -290,7 +305,7 @@ class EngineService:
             # A stop string must be found as soon as its last token arrives.
             is_patient=not request.stream and not request.stops,
             adapter=self._adapter(request),
-            output_token_ids=() if resume is None else resume.token_ids,
+            begun={} if resume is None else {index: one.token_ids for index, one in resume.choices.items()},
             prediction=prediction,
         )
         stop_token_ids = frozenset() if request.ignore_eos else self.tokenizer.stop_token_ids
@@ -317,3 +332,12 @@ class EngineService:
             stop_token_ids=self.tokenizer.stop_token_ids,
             draw_seed=draw_seed,
         )
+
+
+def _seeds_from(seed: int, num_choices: int) -> Callable[[], int]:
+    """Return a source of seeds, one for each prompt with so many choices; the first is `seed` itself."""
+    return partial(next, map(partial(choice_seed, seed), count(step=num_choices)))
+
+
+def _not_a_beginning() -> ApiError:
+    return invalid_value(BEGUN_CHOICES, f"`{BEGUN_CHOICES}` must be the beginning of an unfinished answer.")

@@ -50,10 +50,7 @@ class Completions:
         body = await self._body(headers, receive)
         request = parse_chat(body, self._service.config)
         options = read_options(headers, request)
-        can_resume = (
-            bool(request.stream) and request.num_choices == 1 and request.model == self._service.config.model_name
-        )
-        resume = read_resume(headers, body, self._resume_key) if can_resume else None
+        resume = self._resume(headers, body, request)
         async with watched_client(receive) as client:
             generation = await self._service.chat(request, options, received_at, resume)
             wire = ChatWire(self._identity("chatcmpl-", request, resume))
@@ -62,12 +59,19 @@ class Completions:
     async def complete(self, headers: Headers, receive: Receive, send: Send) -> None:
         """Continue a raw prompt. Raises ApiError before the first byte, RequestAbandoned."""
         received_at = self._service.clock()
-        request = parse_completion(await self._body(headers, receive), self._service.config)
+        body = await self._body(headers, receive)
+        request = parse_completion(body, self._service.config)
         options = read_options(headers, request)
+        resume = self._resume(headers, body, request)
         async with watched_client(receive) as client:
-            generation = await self._service.complete(request, options, received_at)
-            wire = CompletionWire(self._identity("cmpl-", request))
-            await self._answer(client, generation, wire, request, options, send)
+            generation = await self._service.complete(request, options, received_at, resume)
+            wire = CompletionWire(self._identity("cmpl-", request, resume))
+            await self._answer(client, generation, wire, request, options, send, resume)
+
+    def _resume(self, headers: Headers, body: bytes, request: ChatBody | CompletionRequest) -> ResumeRequest | None:
+        """Return the gateway's order for a stream of the base model; None without one."""
+        can_resume = bool(request.stream) and request.model == self._service.config.model_name
+        return read_resume(headers, body, self._resume_key) if can_resume else None
 
     def _body(self, headers: Headers, receive: Receive) -> Awaitable[bytes]:
         return read_json_body(headers, receive, self._service.config.max_body_bytes)
@@ -80,7 +84,7 @@ class Completions:
         request: ChatBody | CompletionRequest,
         options: RequestOptions,
         send: Send,
-        resume: ResumeRequest | None = None,
+        resume: ResumeRequest | None,
     ) -> None:
         if client.is_gone:
             raise RequestAbandoned
@@ -109,7 +113,7 @@ class Completions:
                 write_stall_s=self._write_stall_s,
             )
             if resume is not None:
-                relay.resume(has_begun=bool(resume.token_ids))
+                relay.resume(resume.choices)
             if request.stream:
                 await relay.stream(include_usage=request.include_usage, is_continuous=request.shows_usage)
             else:
@@ -132,7 +136,7 @@ class Completions:
         return self._tracer.watch(options.traceparent, generation)
 
     def _identity(
-        self, prefix: str, request: ChatBody | CompletionRequest, resume: ResumeRequest | None = None
+        self, prefix: str, request: ChatBody | CompletionRequest, resume: ResumeRequest | None
     ) -> AnswerIdentity:
         given_id, given_time = (None, None) if resume is None else (resume.id, resume.created)
         return AnswerIdentity(

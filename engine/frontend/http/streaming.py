@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from engine.frontend.core_client.generation import Generation
@@ -11,7 +11,7 @@ from engine.frontend.core_client.mailbox import RequestAbandoned, StreamHandedOv
 from engine.frontend.http.wire import DONE, CollectedChoice, TokenUsage, Wire
 from engine.frontend.request.asgi import EVENT_STREAM, Send, send_answer, start_answer
 from engine.frontend.request.errors import ApiError, overloaded_error
-from engine.frontend.resume.token_report import HANDED_OVER, token_report
+from engine.frontend.resume.token_report import HANDED_OVER, token_reports
 from engine.frontend.text.choice import Choice, Delta
 
 Gained = list[tuple[Choice, Delta]]
@@ -46,13 +46,12 @@ class Relay:
         self._write_stall_s = write_stall_s
         self._begun: set[int] = set()
         self._shows_usage = False
-        self._reported: Choice | None = None
+        self._reports = False
 
-    def resume(self, *, has_begun: bool) -> None:
-        """Report the tokens behind each write to the gateway; the first events went out elsewhere if `has_begun`."""
-        self._reported = self._generation.choices[0]
-        if has_begun:
-            self._begun.add(0)
+    def resume(self, begun: Iterable[int]) -> None:
+        """Report the tokens behind each write to the gateway; choices `begun` had their first events elsewhere."""
+        self._reports = True
+        self._begun.update(begun)
 
     async def plain(self) -> None:
         """Collect everything, send one body. Raises ApiError, RequestAbandoned."""
@@ -97,8 +96,8 @@ class Relay:
     async def _send_events(self, gained: Gained) -> None:
         """Send all events of one gain in a single write."""
         if parts := [*self._text_events(gained), *self._finish_events(gained, None)]:
-            if self._reported is not None:
-                parts += token_report(self._reported)
+            if self._reports:
+                parts += token_reports([one for one in self._generation.choices if one.index in self._begun])
             await self._write_events(parts, more=True)
 
     async def _send_ending(self, gained: Gained, include_usage: bool) -> None:
@@ -126,7 +125,8 @@ class Relay:
                     continue  # text or a tool call: the next tokens tell
                 self._begun.add(choice.index)
                 has_text = bool(delta.text) or not delta.calls
-                parts.append(self._wire.opening(choice.index, has_text=has_text))
+                if opening := self._wire.opening(choice.index, has_text=has_text):
+                    parts.append(opening)
             if delta.has_content or delta.entries or delta.reasoning_entries:
                 self._generation.note_first_token()
                 parts.append(self._wire.delta(choice.index, delta))

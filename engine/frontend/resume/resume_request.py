@@ -1,17 +1,16 @@
 """ResumeRequest: the gateway's order for a stream that can be continued elsewhere, or that continues another.
 
 The header `x-penstock-resume` holds the order, `PAYLOAD.SIGNATURE`: base64url of a JSON object, and the hexadecimal
-HMAC-SHA256 of that text under the key that gateway and engine share. The tokens of a stream that goes on stand in the
-body, and the order has their digest. Without a valid signature neither has any effect.
+HMAC-SHA256 of that text under the key that gateway and engine share. The choices of a stream that goes on stand in the
+body with their tokens, and the order has the digest of that text. Without a valid signature neither has any effect.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from array import array
 from base64 import urlsafe_b64decode
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -19,11 +18,20 @@ from engine.frontend.request.asgi import Headers
 from engine.frontend.request.errors import invalid_value
 
 HEADER: Final = "x-penstock-resume"
-RESUMED_TOKENS: Final = "penstock_token_ids"
-"""Member of the body with the tokens that the client has received."""
+BEGUN_CHOICES: Final = "penstock_choices"
+"""Member of the body with what the client has received of each choice."""
 DIGEST_CHARS: Final = 32
 MIN_KEY_CHARS: Final = 32
 """Shortest key that signs orders."""
+
+
+class BegunChoice(msgspec.Struct, frozen=True):
+    """What the client has received of one choice."""
+
+    token_ids: tuple[int, ...] = ()
+    """Tokens in order."""
+    finish: Literal["stop", "length"] | None = None
+    """Reason for which the model ended it; None for one that goes on, or that its own text ended."""
 
 
 class ResumeRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,8 +39,8 @@ class ResumeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     seed: int
     """Seed of the sampler where the client gave none."""
-    token_ids: tuple[int, ...] = ()
-    """Tokens of the answer that the client has received."""
+    choices: dict[int, BegunChoice] = {}
+    """Choices that the client has received something of, by index."""
     id: str | None = None
     """Id of the answer; None for a stream that begins here."""
     created: int | None = None
@@ -47,29 +55,30 @@ class _Order(msgspec.Struct, frozen=True, kw_only=True):
     """Payload of the header."""
 
     seed: int
-    tokens_digest: str = ""
-    """SHA-256 of the tokens as 64-bit little-endian integers, in hexadecimal; empty: there are none."""
+    choices_digest: str = ""
+    """SHA-256 of the body's member as it is written, in hexadecimal; empty: there is none."""
     id: str | None = None
     created: int | None = None
     digest: str | None = None
     can_move: bool = False
 
 
-class _Tokens(msgspec.Struct, frozen=True):
+class _Body(msgspec.Struct, frozen=True):
     """The member of the body that the order refers to."""
 
-    penstock_token_ids: tuple[int, ...] = ()
+    penstock_choices: msgspec.Raw = msgspec.Raw(b"")
 
 
 _decode_order: Final = msgspec.json.Decoder(_Order).decode
-_decode_tokens: Final = msgspec.json.Decoder(_Tokens).decode
+_decode_body: Final = msgspec.json.Decoder(_Body).decode
+_decode_choices: Final = msgspec.json.Decoder(dict[int, BegunChoice]).decode
 
 
 def read_resume(headers: Headers, body: bytes, key: bytes | None) -> ResumeRequest | None:
     """Return the gateway's order; None without one, without a key, or where the signature is not the gateway's.
 
     Raises:
-        ApiError: The body's tokens are not those of the order (400).
+        ApiError: The body's choices are not those of the order (400).
     """
     sealed = headers.get(HEADER)
     if sealed is None or key is None:
@@ -79,18 +88,17 @@ def read_resume(headers: Headers, body: bytes, key: bytes | None) -> ResumeReque
     if not hmac.compare_digest(signature, expected.encode("ascii")):
         return None
     order = _decode_order(urlsafe_b64decode(payload))
-    if not order.tokens_digest:
+    if not order.choices_digest:
         return ResumeRequest(seed=order.seed, can_move=order.can_move)
     try:
-        token_ids = _decode_tokens(body).penstock_token_ids
-        digest = hashlib.sha256(array("q", token_ids).tobytes()).hexdigest()
-    except (msgspec.MsgspecError, OverflowError):
-        digest, token_ids = "", ()
-    if not hmac.compare_digest(digest, order.tokens_digest):
-        raise invalid_value(RESUMED_TOKENS, f"`{RESUMED_TOKENS}` must be the tokens that `{HEADER}` is signed for.")
+        choices = _decode_body(body).penstock_choices
+    except msgspec.MsgspecError:
+        choices = msgspec.Raw(b"")
+    if not hmac.compare_digest(hashlib.sha256(choices).hexdigest(), order.choices_digest):
+        raise invalid_value(BEGUN_CHOICES, f"`{BEGUN_CHOICES}` must be the choices that `{HEADER}` is signed for.")
     return ResumeRequest(
         seed=order.seed,
-        token_ids=token_ids,
+        choices=_decode_choices(choices),
         id=order.id,
         created=order.created,
         digest=order.digest,

@@ -76,7 +76,9 @@ class Choice:
     finish: Finish | None = None
     stages: StageTimes | None = None
     unreported: list[int] | None = None
-    """Tokens that the gateway does not know of yet; None where it does not want them."""
+    """Tokens that the gateway does not know of yet; None where it does not want them, or knows the end."""
+    ended_by: Literal["stop", "length"] | None = None
+    """Reason for which the core ended it; None before its end, and where its own text ended it."""
     has_stopped_itself: bool = False
     """True if a stop string or the last allowed call ended it, so the core still generates."""
     _detokenizer: Detokenizer = field(default_factory=Detokenizer)
@@ -98,6 +100,9 @@ class Choice:
         """Add the output of a step. The caller handles the finish reasons `abort` and `error` before."""
         assert self.finish is None, "an answer that ended got more tokens"
         self.stages = output.stages or self.stages
+        ends = output.finish_reason
+        assert ends in (None, "stop", "length"), f"unexpected finish reason {ends}"
+        self.ended_by = ends
         if self.unreported is not None:
             self.unreported += output.token_ids
         caller = self._caller
@@ -105,15 +110,18 @@ class Choice:
             return self._feed(output)
         return self._feed_one_by_one(output)
 
-    def replay(self, token_ids: Sequence[int], *, has_logprobs: bool) -> None:
+    def replay(
+        self, token_ids: Sequence[int], finish: Literal["stop", "length"] | None = None, *, has_logprobs: bool
+    ) -> None:
         """Add output that its client has received already; what it shows is dropped.
 
         Args:
             token_ids: Output so far, up to a place at which `has_open_logprobs` was false.
+            finish: Reason for which the core ended it; None if it did not.
             has_logprobs: True if the request has log probabilities, whose offsets count the characters.
         """
         logprobs = [TokenLogprobs(0.0)] * len(token_ids) if has_logprobs else None
-        self.feed(SeqOutput(seq_id=0, token_ids=list(token_ids), logprobs=logprobs))
+        self.feed(SeqOutput(seq_id=0, token_ids=list(token_ids), logprobs=logprobs, finish_reason=finish))
 
     @property
     def has_open_logprobs(self) -> bool:
@@ -148,9 +156,7 @@ class Choice:
         return self.reasoning if isinstance(self.reasoning, HarmonyParser) else self.tools
 
     def _feed(self, output: SeqOutput) -> Delta:
-        token_ids = output.token_ids
-        ends = output.finish_reason
-        assert ends in (None, "stop", "length"), f"unexpected finish reason {ends}"
+        token_ids, ends = output.token_ids, output.finish_reason
         has_end_token = ends == "stop" and bool(token_ids) and token_ids[-1] in self.stop_token_ids
         parsed = self._feed_tokens(token_ids[:-1] if has_end_token else token_ids, output.logprobs)
         if has_end_token and self._matcher.matched is None:  # else a stop string ended it first

@@ -20,6 +20,7 @@ Json = Mapping[str, Any]
 def evaluation_lines(estimates: Json) -> Iterator[str]:
     """Yield the figures of an evaluated policy beside the recorded ones, with intervals and their widths."""
     new, before = estimates["new"], {item["name"]: item for item in estimates["recorded"]["measures"]}
+    differences = {item["name"]: item["difference"] for item in estimates["differences"]}
     if new["why_not"] is not None:
         yield f"not evaluated: {new['why_not']}"
         return
@@ -37,6 +38,10 @@ def evaluation_lines(estimates: Json) -> Iterator[str]:
         if item["why_not"] is None:
             yield f"    this policy  {_bounded(name, found['doubly_robust'])} by the doubly robust estimate"
             yield f"                 {_bounded(name, found['propensity'])} by inverse propensity"
+        if (difference := differences.get(name)) is not None:
+            robust, propensity = (_bounded(name, difference[side], "+") for side in ("doubly_robust", "propensity"))
+            yield f"    difference   {robust} on the same requests, doubly robust"
+            yield f"                 {propensity} by inverse propensity"
         yield (
             f"    {found['num_requests']:,} requests weigh as {found['num_effective']:,.0f}; "
             f"largest bias from what the records lack: {_figure(name, found['unseen'] * _unit(item))}"
@@ -58,12 +63,13 @@ def _widths(name: str, points: Sequence[Json]) -> Iterator[str]:
         yield f"{point['n']:,}: {_figure(name, high - low)}"
 
 
-def _bounded(name: str, found: Json) -> str:
-    value = "nothing" if found["value"] is None else _figure(name, found["value"])
-    return f"{value} ({_figure(name, found['low'])} to {_figure(name, found['high'])})"
+def _bounded(name: str, found: Json, sign: str = "") -> str:
+    value = "nothing" if found["value"] is None else _figure(name, found["value"], sign)
+    return f"{value} ({_figure(name, found['low'], sign)} to {_figure(name, found['high'], sign)})"
 
 
-def _figure(name: str, value: float) -> str:
+def _figure(name: str, value: float, sign: str = "") -> str:
+    """Return a figure with its unit; `+` as `sign` shows that of positive values too."""
     if name == "ttft_ms":
-        return f"{value:,.1f} ms"
-    return f"{value:.4g}" if name == "cost_per_1k" else f"{value:.2%}"
+        return f"{value:{sign},.1f} ms"
+    return f"{value:{sign}.4g}" if name == "cost_per_1k" else f"{value:{sign}.2%}"

@@ -1,16 +1,15 @@
 """ResumeOrder: what the gateway sends to an engine so that a stream can be continued, or is continued.
 
 The header `x-penstock-resume` is `PAYLOAD.SIGNATURE`: base64url of a JSON object, and the hexadecimal HMAC-SHA256 of
-that text under the deployment's `resume_key_env`. The tokens of a stream that goes on are a member of the body, and
-the payload has their SHA-256. Engines without the key, and servers of other kinds, ignore the header.
+that text under the deployment's `resume_key_env`. The choices of a stream that goes on are a member of the body with
+their tokens, and the payload has the member's SHA-256. Engines without the key, and servers of other kinds, ignore
+the header.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import sys
-from array import array
 from base64 import urlsafe_b64encode
 from typing import Any, Final
 
@@ -26,7 +25,7 @@ from gateway.http.asgi import Header
 from routing_policies.policy.values import Continuation, ResumeRule
 
 RESUME_HEADER: Final = b"x-penstock-resume"
-_TOKENS_MEMBER: Final = b"penstock_token_ids"
+_CHOICES_MEMBER: Final = b"penstock_choices"
 _EXACT: Final = "exact;"
 """Beginning of the digest of an engine that continues a stream with the same bits."""
 
@@ -70,7 +69,7 @@ class ResumeOrder(msgspec.Struct, frozen=True):
         payload: dict[str, object] = {"seed": self.seed, "can_move": self.can_move}
         if isinstance(self.begun, TokenChannel):
             payload |= {
-                "tokens_digest": hashlib.sha256(_packed(self.begun.token_ids)).hexdigest(),
+                "choices_digest": hashlib.sha256(_encode(self.begun.choices)).hexdigest(),
                 "id": self.begun.id,
                 "created": self.begun.created,
                 "digest": self.begun.digest,
@@ -80,10 +79,10 @@ class ResumeOrder(msgspec.Struct, frozen=True):
         return RESUME_HEADER, b"%b.%b" % (text, signature)
 
     def in_body(self, body: bytes) -> bytes:
-        """Return the body, a JSON object with members, with the tokens of the stream that goes on."""
+        """Return the body, a JSON object with members, with the choices of the stream that goes on."""
         if not isinstance(self.begun, TokenChannel):
             return body
-        return b'%b,"%b":%b}' % (body.rstrip()[:-1], _TOKENS_MEMBER, _encode(self.begun.token_ids))
+        return b'%b,"%b":%b}' % (body.rstrip()[:-1], _CHOICES_MEMBER, _encode(self.begun.choices))
 
     def channel(
         self, headers: list[Header], continuation: Continuation | None = None
@@ -101,21 +100,12 @@ class ResumeOrder(msgspec.Struct, frozen=True):
             return None
         if self.begun is None:
             return TokenChannel(digest)
-        if digest != self.begun.digest:
-            return None
-        channel = TokenChannel(digest, list(self.begun.token_ids))
-        channel.id, channel.created = self.begun.id, self.begun.created
-        return channel
+        return TokenChannel(digest, self.begun) if digest == self.begun.digest else None
 
 
 def can_resume(request: ChatRequest) -> bool:
-    """Return whether a stream of this request could be continued: a conversation with one answer."""
-    return (
-        request.stream
-        and request.operation is CHAT
-        and request.num_choices == 1
-        and _TOKENS_MEMBER not in request.raw  # an engine would find the member twice
-    )
+    """Return whether a stream of this request could be continued."""
+    return request.stream and _CHOICES_MEMBER not in request.raw  # an engine would find the member twice
 
 
 def is_greedy_text(request: ChatRequest) -> bool:
@@ -124,6 +114,8 @@ def is_greedy_text(request: ChatRequest) -> bool:
     Such a text goes on behind its own beginning as it would have without a break, as far as the server's numbers are
     the same.
     """
+    if request.operation is not CHAT:
+        return False
     projection = request.projection
     try:
         document = request.document if projection is None else projection.plain(request.document)
@@ -137,11 +129,3 @@ def is_greedy_text(request: ChatRequest) -> bool:
     ):
         return False
     return isinstance(request.messages[-1], UserMessage)
-
-
-def _packed(token_ids: list[int]) -> bytes:
-    """Return the tokens as 64-bit little-endian integers."""
-    packed = array("q", token_ids)
-    if sys.byteorder == "big":
-        packed.byteswap()
-    return packed.tobytes()

@@ -1,8 +1,9 @@
 """TokenChannel: a stream's tokens, which its engine reports between the events, and the events that they cover.
 
-An engine with an order for it writes a comment `: penstock-tokens 17 4` behind the events of those tokens. The channel
-takes the comments out, and passes events on only once the report behind them is there. So whatever the client has
-received, the gateway knows its tokens exactly, wherever the stream breaks.
+An engine with an order for it writes a comment `: penstock-tokens 0 17 4` behind the events of those tokens of the
+choice with index 0, and `: penstock-tokens 0 stop 2` behind the choice's end. The channel takes the comments out, and
+passes events on only once the report behind them is there. So whatever the client has received, the gateway knows its
+tokens exactly, wherever the stream breaks.
 """
 
 from __future__ import annotations
@@ -12,11 +13,19 @@ from typing import Final
 
 import msgspec
 
-_REPORT: Final = re.compile(rb"(?<![^\n]): penstock-tokens ([0-9 ]*)\n\n")
+_REPORT: Final = re.compile(rb"(?<![^\n]): penstock-tokens ([0-9]+)(?: (stop|length))?((?: [0-9]+)*)\n\n")
 _EVENT: Final = b"data: "
 _DONE_EVENT: Final = b"data: [DONE]\n\n"
 _HANDED_OVER: Final = b": penstock-handed-over"
 _MAX_HELD_BYTES: Final = 1024 * 1024
+
+
+class BegunChoice(msgspec.Struct):
+    """What was passed on of one choice, at this engine and earlier ones."""
+
+    token_ids: list[int]
+    finish: str | None = None
+    """Reason for which the model ended it; None for one that goes on, or that its own text ended."""
 
 
 class _Identity(msgspec.Struct, frozen=True):
@@ -30,13 +39,14 @@ _identity_of: Final = msgspec.json.Decoder(_Identity).decode
 class TokenChannel:
     """Translator of a reported stream into the client's; it implements `BodyTranslator`."""
 
-    __slots__ = ("_held", "created", "digest", "id", "is_handed_over", "is_open", "token_ids")
+    __slots__ = ("_held", "choices", "created", "digest", "id", "is_handed_over", "is_open")
 
-    def __init__(self, digest: str, token_ids: list[int] | None = None) -> None:
+    def __init__(self, digest: str, begun: TokenChannel | None = None) -> None:
+        """Read a stream; `begun` is the one that it continues."""
         self.digest = digest
         """Digest of model and prompt, as the engine states it."""
-        self.token_ids: list[int] = [] if token_ids is None else token_ids
-        """Tokens of all events that were passed on, those of earlier engines included."""
+        self.choices: dict[int, BegunChoice] = {}
+        """Choices of which events were passed on, by index."""
         self.id: str | None = None
         """Id of the answer; None before its first event."""
         self.created = 0
@@ -46,21 +56,24 @@ class TokenChannel:
         self.is_handed_over = False
         """True if the engine drains and left the rest of the stream to another one."""
         self._held = b""
+        if begun is not None:
+            self.id, self.created = begun.id, begun.created
+            self.choices = {i: BegunChoice([*one.token_ids], one.finish) for i, one in begun.choices.items()}
 
     @property
     def num_tokens(self) -> int:
         """Number of tokens that were passed on."""
-        return len(self.token_ids)
+        return sum(len(choice.token_ids) for choice in self.choices.values())
 
     @property
     def has_begun(self) -> bool:
         """True if events were passed on whose tokens are known."""
-        return bool(self.token_ids)
+        return bool(self.choices)
 
     @property
     def is_resumable(self) -> bool:
         """True if the tokens of all that was passed on are known, and its identity."""
-        return self.is_open and (not self.token_ids or self.id is not None)
+        return self.is_open and (not self.choices or self.id is not None)
 
     def feed(self, piece: bytes) -> bytes:
         """Return the events up to the last report."""
@@ -72,7 +85,10 @@ class TokenChannel:
             return _REPORT.sub(b"", data)
         end = 0
         for report in _REPORT.finditer(data):
-            self.token_ids += map(int, report[1].split())
+            index, finish, token_ids = report.groups()
+            choice = self.choices.setdefault(int(index), BegunChoice([]))
+            choice.token_ids += map(int, token_ids.split())
+            choice.finish = None if finish is None else finish.decode("ascii")
             end = report.end()
         self._held = data[end:]
         if len(self._held) > _MAX_HELD_BYTES:

@@ -16,7 +16,7 @@ from gateway.admission.quota_stage import QuotaStage
 from gateway.admission.request_reader import RequestReader
 from gateway.chat.headers import ChatHead
 from gateway.errors import GatewayError, InternalError, InvalidRequest, MethodNotAllowed, NotFound, Shed
-from gateway.http.asgi import ClientGone, Header, Receive, Scope, Send, is_draining
+from gateway.http.asgi import ClientGone, Header, Receive, Scope, Send, is_draining, until_gone
 from gateway.quotes.serving.quoter import Quoter, RefusedQuote, ShownQuote
 from gateway.request_context import RequestContext
 from gateway.routing.snapshot import PolicySnapshot
@@ -73,7 +73,8 @@ class QuoteEndpoint:
         ctx = RequestContext(scope, send, record, self._policy(), self._clock)
         record.policy = ctx.snapshot.revision
         try:
-            quote = await self._quote(ctx, scope, receive)
+            async with until_gone(scope, receive) as client:
+                quote = await self._quote(ctx, scope, client.receive)
             await ctx.answer(200, [*_HEADERS, *_named(ctx)], msgspec.json.encode(quote))
         except ClientGone:
             return

@@ -89,7 +89,8 @@ class QuoteStage:
             return "expired", None
         if await body_digest_of(request, self._services.workers) != token.body_digest:
             return "other-body", None
-        if not self._services.open_quotes.use_once(token.id, self._clock() + left_s):
+        is_new = self._services.open_quotes.use_once(token.id, self._clock() + left_s)
+        if not is_new or not await self._services.signer.is_first_use(token, left_s):
             return "used", None
         quote = self._services.open_quotes.take(token.id) if token.holder == self._services.holder else None
         if quote is not None and (quote.policy, quote.route) != (ctx.snapshot.revision, ctx.record.route):

@@ -232,7 +232,10 @@ class RequestRecord:
         self.neighbour: Neighbourhood | None = None
         """Nearest cached prompt; set when the semantic tier found one, served or not."""
         self.drafted = False
-        """True if the nearest cached response went to a deployment as a prediction; the client must not see it."""
+        """True if the nearest cached response went to the deployment that answered, as a prediction.
+
+        The client must not see it.
+        """
         self.decisions: tuple[Decision, ...] = ()
         """Routing decisions, one for each attempt."""
         self.stream = False

@@ -50,6 +50,17 @@ class Machine:
             self.guard.end(seq)
         return ways
 
+    def answer_step_by_step(self, num_tokens: int) -> bool:
+        """Generate a response alone, a token a step; return whether it used draft tokens from its beginning."""
+        seq = self.prompt()
+        (way,) = self.begin([seq])
+        for _ in range(num_tokens):
+            token_s = self.with_drafts_s if self.guard.is_open(seq, 1) else self.plain_s
+            self.now += token_s * self.rng.uniform(0.8, 1.25)
+            seq.token_ids.append(8)
+        self.guard.end(seq)
+        return way
+
 
 def share_with_drafts(machine: Machine, num_answers: int, num_seqs: int = 1) -> float:
     ways = [way for _ in range(num_answers // num_seqs) for way in machine.answer(num_seqs)]
@@ -120,6 +131,12 @@ def test_a_response_that_gets_company_reports_nothing() -> None:
     assert any(way for _ in range(8) for way in machine.answer()), "the long ones were said with others"
 
 
+def test_long_responses_report_what_they_took_until_they_were_open() -> None:
+    machine = Machine(with_drafts_s=0.6, plain_s=1.0)
+    ways = [machine.answer_step_by_step(2 * LONG) for _ in range(400)]
+    assert sum(ways[40:]) / 360 > 0.92
+
+
 def test_a_response_that_goes_on_for_long_is_open_in_the_end_and_then_reports_nothing() -> None:
     machine = Machine(with_drafts_s=1.2, plain_s=1.0, is_even=True)
     while machine.answer()[0]:
@@ -128,6 +145,7 @@ def test_a_response_that_goes_on_for_long_is_open_in_the_end_and_then_reports_no
     assert machine.begin([seq]) == [False]
     seq.token_ids.extend([8] * (LONG - 2))
     assert not machine.guard.is_open(seq, 1)
+    machine.now += LONG * machine.plain_s
     seq.token_ids.append(8)
     assert machine.guard.is_open(seq, 1)
     machine.now += 1000.0

@@ -61,7 +61,7 @@ def reporting(*texts: str, ends: bool, digest: str | None = "exact;1", last: byt
         head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n%btransfer-encoding: chunked\r\n\r\n"
         await wire.send(head % header)
         for text in texts:
-            payload = b"data: %b\n\n: penstock-tokens %d\n\n" % (chunk(text), len(text))
+            payload = b"data: %b\n\n: penstock-tokens 0 %d\n\n" % (chunk(text), len(text))
             await wire.send(b"%x\r\n%b\r\n" % (len(payload), payload))
         if last:
             await wire.send(b"%x\r\n%b\r\n" % (len(last), last))
@@ -82,7 +82,7 @@ async def begin_reported(wire: Wire, *texts: str, digest: bytes | None = b"exact
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n%btransfer-encoding: chunked\r\n\r\n"
     await wire.send(head % header)
     for text in texts:
-        report = b"" if digest is None else b": penstock-tokens %d\n\n" % len(text)
+        report = b"" if digest is None else b": penstock-tokens 0 %d\n\n" % len(text)
         payload = b"data: %b\n\n%b" % (chunk(text), report)
         await wire.send(b"%x\r\n%b\r\n" % (len(payload), payload))
 
@@ -109,6 +109,10 @@ def order_of(request: Received) -> dict[str, Any]:
     return found
 
 
+def begun_of(*token_ids: int) -> dict[str, Any]:
+    return {"0": {"token_ids": [*token_ids], "finish": None}}
+
+
 async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not is_so():
@@ -129,7 +133,7 @@ async def test_a_broken_stream_goes_on_elsewhere_with_its_tokens_seed_and_identi
         assert reply.body.endswith(b"data: [DONE]\n\n")
         assert b"penstock" not in reply.body
         (first,), (second,) = stack.small.received, stack.large.received
-        assert second.json == {**first.json, "penstock_token_ids": [4, 4]}
+        assert second.json == {**first.json, "penstock_choices": begun_of(4, 4)}
         begun, order = order_of(first), order_of(second)
         assert begun == {"seed": begun["seed"], "can_move": True}
         assert (order["seed"], order["id"], order["created"]) == (begun["seed"], "chatcmpl-1", 1)
@@ -139,13 +143,69 @@ async def test_a_broken_stream_goes_on_elsewhere_with_its_tokens_seed_and_identi
         assert (line["outcome"], line["deployment"], line["attempts"]) == ("completed", "large", 2)
 
 
+def of_choice(index: int, text: str = "", finish: str | None = None) -> bytes:
+    event = json.loads(chunk(text, finish=finish))
+    event["choices"][0]["index"] = index
+    return json.dumps(event).encode()
+
+
+async def test_choices_that_have_ended_stay_and_the_others_go_on(tmp_path: Path) -> None:
+    """Even where all that the client has seen of the answer is its one choice that ended."""
+    ended = b"data: %b\n\n: penstock-tokens 1 7\n\ndata: %b\n\n: penstock-tokens 1 stop 2\n\n"
+    handed_over = ended % (of_choice(1, "two"), of_choice(1, finish="stop")) + b": penstock-handed-over\n\n"
+
+    async def rest(wire: Wire) -> None:
+        await begin_reported(wire)
+        for event in (of_choice(0, "one"), of_choice(0, finish="stop"), b"[DONE]"):
+            await wire.event(event)
+        await wire.end()
+
+    async with two(tmp_path) as stack:
+        stack.small.scripts, stack.large.scripts = [reporting(ends=False, last=handed_over)], [rest]
+        reply = await stack.call(chat(stream=True, n=2))
+        assert reply.body.endswith(b"data: [DONE]\n\n")
+        events = [json.loads(event[6:])["choices"][0] for event in reply.body.split(b"\n\n")[:-2]]
+        assert [(one["index"], one["finish_reason"]) for one in events] == [
+            (1, None),
+            (1, "stop"),
+            (0, None),
+            (0, "stop"),
+        ]
+        begun = stack.large.received[0].json["penstock_choices"]
+        assert begun == {"1": {"token_ids": [7, 2], "finish": "stop"}}
+
+
+async def test_a_completions_stream_goes_on_with_its_tokens(tmp_path: Path) -> None:
+    async def script(wire: Wire) -> None:
+        await begin_reported(wire)
+        event = b'data: {"id":"cmpl-1","created":1,"choices":[{"index":0,"text":"One","finish_reason":null}]}\n\n'
+        event += b": penstock-tokens 0 5\n\n"
+        await wire.send(b"%x\r\n%b\r\n" % (len(event), event))
+        wire.abort()
+
+    async def rest(wire: Wire) -> None:
+        await begin_reported(wire)
+        await wire.event(b'{"id":"cmpl-1","created":1,"choices":[{"index":0,"text":" two","finish_reason":"stop"}]}')
+        await wire.event(b"[DONE]")
+        await wire.end()
+
+    async with two(tmp_path) as stack:
+        stack.small.scripts, stack.large.scripts = [script], [rest]
+        body = {"model": "auto", "prompt": "Say", "stream": True}
+        reply = await stack.call(body, path="/v1/completions")
+        chunks = [json.loads(event[6:]) for event in reply.body.split(b"\n\n")[:-2]]
+        assert "".join(one["choices"][0]["text"] for one in chunks) == "One two"
+        assert reply.body.endswith(b"data: [DONE]\n\n")
+        assert stack.large.received[0].json["penstock_choices"] == begun_of(5)
+
+
 async def test_events_without_a_report_are_computed_again(tmp_path: Path) -> None:
     unreported = b"data: " + chunk("tw") + b"\n\n"
     async with two(tmp_path) as stack:
         stack.small.scripts = [reporting("one ", ends=False, last=unreported)]
         stack.large.scripts = [reporting("two", ends=True)]
         assert text_of((await stack.call(chat(stream=True))).body) == "one two"
-        assert stack.large.received[0].json["penstock_token_ids"] == [4]
+        assert stack.large.received[0].json["penstock_choices"] == begun_of(4)
 
 
 @pytest.mark.parametrize(
@@ -326,7 +386,7 @@ async def test_an_answer_of_another_server_that_is_whole_is_not_continued(last: 
         assert stack.large.received == []
 
 
-async def test_completions_streams_end_with_an_error_event(tmp_path: Path) -> None:
+async def test_completions_streams_of_other_servers_end_with_an_error_event(tmp_path: Path) -> None:
     async def script(wire: Wire) -> None:
         await wire.start_stream()
         await wire.event(b'{"id":"cmpl-1","choices":[{"index":0,"text":"One two","finish_reason":null}]}')

@@ -118,3 +118,15 @@ async def test_a_token_of_another_version_is_not_read(
         assert await signer.read((await signer.sign(TOKEN)).encode()) is None
     finally:
         await store.aclose()
+
+
+async def test_a_token_is_used_once_among_all_processes_and_once_in_each_without_the_store(tmp_path: Path) -> None:
+    store, down = embedded(tmp_path / "store.db"), DownStore()
+    try:
+        one, other, lost = QuoteSigner(store, Clock()), QuoteSigner(store, Clock()), QuoteSigner(down, Clock())
+        assert await one.is_first_use(TOKEN, 5.0)
+        assert not await other.is_first_use(TOKEN, 5.0)
+        assert await other.is_first_use(msgspec.structs.replace(TOKEN, id="quote_2"), 5.0)
+        assert await lost.is_first_use(TOKEN, 5.0)
+    finally:
+        await store.aclose()

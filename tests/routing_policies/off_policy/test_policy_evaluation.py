@@ -9,7 +9,12 @@ import msgspec
 import pytest
 
 from routing_policies.loading import load_policy
-from routing_policies.off_policy.policy_evaluation import EvaluatedMeasure, PolicyEvaluation, evaluate_policy
+from routing_policies.off_policy.policy_evaluation import (
+    EvaluatedMeasure,
+    PolicyEvaluation,
+    evaluate_beside,
+    evaluate_policy,
+)
 from routing_policies.policy.document import Policy
 from routing_policies.replay import RecordedRequest, RecordedVerdict
 from tests.routing_policies.off_policy.recording import recorded
@@ -60,6 +65,31 @@ def test_the_figures_of_an_untried_policy_are_near_those_it_would_have() -> None
     assert late.doubly_robust.low == 0.0
     assert late.doubly_robust.high < 0.1
     assert "wrong_hit_ratio" not in found
+
+
+def test_differences_are_of_the_same_requests_and_in_the_unit_of_the_figure() -> None:
+    new = policy("candidates: [small, large]")
+    both = evaluate_beside(new, policy(), REQUESTS, VERDICTS)
+    assert both.recorded == evaluate_policy(policy(), policy(), REQUESTS, VERDICTS)
+    assert both.new == evaluate_policy(new, policy(), REQUESTS, VERDICTS)
+    values = [{one.name: one.estimate for one in side.measures} for side in (both.new, both.recorded)]
+    found = {one.name: one.difference for one in both.differences}
+    assert found.keys() == {"good_ratio", "cost_per_1k", "slow_ratio", "ttft_ms"}
+    for name, gap in found.items():
+        one, other = values[0][name], values[1][name]
+        assert one is not None
+        assert other is not None
+        for side in ("doubly_robust", "propensity"):
+            mine, its, theirs = getattr(gap, side), getattr(one, side), getattr(other, side)
+            assert mine.value == pytest.approx(its.value - theirs.value, abs=1e-9 + 0.02 * theirs.value)
+            assert mine.low < mine.value < mine.high
+    cost = found["cost_per_1k"].doubly_robust
+    assert cost.high < 0.0, "the small model costs a tenth"
+
+
+def test_what_the_records_cannot_tell_has_no_difference() -> None:
+    both = evaluate_beside(policy("candidates: [small, spare]"), policy(), REQUESTS[:150], VERDICTS)
+    assert both.differences == ()
 
 
 def test_a_condition_moves_only_the_requests_it_holds_for() -> None:

@@ -16,6 +16,7 @@ from engine.frontend.core_client.service import EngineService
 from engine.frontend.request.errors import ApiError
 from engine.frontend.request.headers import RequestOptions
 from engine.frontend.request.requests import CompletionRequest
+from engine.frontend.resume.resume_request import BegunChoice, ResumeRequest
 from engine.frontend.text.handling import TextHandling
 from engine.frontend.text.tokenizer import load_tokenizer
 from engine.protocol import Phase, Ready
@@ -68,7 +69,7 @@ def service(model_dir: Path) -> EngineService:
     )
 
 
-def completion(prompt: str | list[int], **fields: int) -> CompletionRequest:
+def completion(prompt: str | list[int] | list[list[int]], **fields: int) -> CompletionRequest:
     return CompletionRequest(model="tiny", prompt=prompt, **fields)  # type: ignore[arg-type]
 
 
@@ -106,3 +107,34 @@ async def test_a_prompt_with_more_characters_than_can_fit_is_not_tokenized(servi
     with pytest.raises(ApiError, match="at least") as caught:
         await service.complete(completion("x" * 1_000_000), OPTIONS, 0.0)
     assert caught.value.code == "context_length_exceeded"
+
+
+async def test_choices_of_a_stream_that_goes_on_have_their_tokens_and_the_seeds_of_its_beginning(
+    service: EngineService,
+) -> None:
+    service.link.received(READY)
+    request = completion([[5], [5]], n=2, max_tokens=4)
+    begun = await service.complete(request, OPTIONS, 0.0, ResumeRequest(seed=3))
+    choices = {0: BegunChoice((6, 7)), 1: BegunChoice((8,), "stop"), 3: BegunChoice((9, 9, 9, 9), "length")}
+    resumed = await service.complete(request, OPTIONS, 0.0, ResumeRequest(seed=3, choices=choices))
+    seeds = [params.seed for params in begun.params]
+    assert seeds == [params.seed for params in resumed.params]
+    assert (seeds[0], len(set(seeds))) == (3, 4)
+    assert [choice.finish for choice in resumed.choices] == [None, "stop", None, "length"]
+    assert [choice.num_tokens for choice in resumed.choices] == [2, 1, 0, 4]
+    assert [choice.unreported for choice in resumed.choices] == [[], None, [], None]
+    assert service.answer_digest(begun) == service.answer_digest(resumed)
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [{0: BegunChoice((6,), "stop")}, {0: BegunChoice((6, 7, 8, 9))}, {0: BegunChoice((400,))}],
+    ids=["all ended", "no room", "no tokens of the vocabulary"],
+)
+async def test_what_is_no_beginning_of_an_answer_is_refused(
+    choices: dict[int, BegunChoice], service: EngineService
+) -> None:
+    service.link.received(READY)
+    with pytest.raises(ApiError) as caught:
+        await service.complete(completion([5], max_tokens=4), OPTIONS, 0.0, ResumeRequest(seed=3, choices=choices))
+    assert (caught.value.status, caught.value.param) == (400, "penstock_choices")

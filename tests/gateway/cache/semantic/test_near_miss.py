@@ -53,6 +53,10 @@ async def confirming(wire: Wire) -> None:
     await wire.end()
 
 
+async def overloaded(wire: Wire) -> None:
+    await wire.answer(b'{"error":{"message":"no","type":"x","param":null,"code":"y"}}', 503)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_near_miss_goes_along_and_the_client_does_not_see_it(tmp_path: Path, stream: bool) -> None:
     async with similar(tmp_path, policy=policy(tmp_path)) as (stack, _):
@@ -128,7 +132,23 @@ async def test_a_stream_that_goes_on_elsewhere_takes_its_near_miss_along(
         assert text_of(reply.body) == "one two"
         first, second = stack.small.received[-1].json, stack.large.received[-1].json
         assert first["prediction"] == {"type": "content", "content": ANSWER}
-        assert second == {**first, "penstock_token_ids": [4]}
+        assert second == {**first, "penstock_choices": {"0": {"token_ids": [4], "finish": None}}}
+
+
+async def test_an_answer_of_a_deployment_that_takes_none_after_one_that_failed_has_no_draft(tmp_path: Path) -> None:
+    text = policy(tmp_path).replace("model: big,", "model: big, prediction: off,")
+    async with similar(tmp_path, policy=text) as (stack, _):
+        stack.small.otherwise = echo()
+        await keep(stack, STORED)
+        stack.small.scripts, stack.large.otherwise = [overloaded], echo()
+        reply = await call(stack, NEAR)
+
+        assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "large")
+        assert "prediction" in stack.small.received[-1].json
+        assert "prediction" not in stack.large.received[-1].json
+        found = (await stack.get(f"/admin/api/requests/{reply.headers['x-request-id']}", admin=True)).json["request"]
+        assert found["neighbour"]["drafted"] is False
+        assert await stack.metric("penstock_cache_drafts_total") == 0
 
 
 async def test_the_client_s_own_prediction_takes_precedence(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gateway.cli.plans.evaluation import evaluation_lines
@@ -24,9 +25,10 @@ def measure(name: str, value: float, cap: float | None = None, why_not: str | No
     return {"name": name, "estimate": estimate, "cap": cap, "why_not": why_not}
 
 
-def lines(*measures: dict[str, Any], why_not: str | None = None) -> str:
+def lines(*measures: dict[str, Any], why_not: str | None = None, differences: Sequence[dict[str, Any]] = ()) -> str:
     side = {"num_requests": 1_000, "why_not": why_not, "measures": list(measures)}
-    return "\n".join(evaluation_lines({"recorded": {**side, "why_not": None}, "new": side}))
+    estimates = {"recorded": {**side, "why_not": None}, "new": side, "differences": differences}
+    return "\n".join(evaluation_lines(estimates))
 
 
 def test_each_figure_has_its_interval_its_effective_size_and_its_widths() -> None:
@@ -58,3 +60,11 @@ def test_an_evaluation_that_was_not_made_has_a_reason() -> None:
 def test_a_figure_without_an_estimate_is_only_a_reason() -> None:
     shown = lines({"name": "cost_per_1k", "estimate": None, "cap": None, "why_not": "small has no cost_per_mtok"})
     assert shown.splitlines()[-1] == "    this policy  the records cannot tell: small has no cost_per_mtok"
+
+
+def test_a_difference_has_its_sign_and_both_intervals() -> None:
+    robust, propensity = ({"value": value, "low": value - 1.0, "high": value + 2.0} for value in (-3.0, -2.5))
+    found = {"num_requests": 900, "doubly_robust": robust, "propensity": propensity, "widths": ()}
+    shown = lines(measure("ttft_ms", 50.0, cap=200.0), differences=[{"name": "ttft_ms", "difference": found}])
+    assert "    difference   -3.0 ms (-4.0 ms to -1.0 ms) on the same requests, doubly robust" in shown
+    assert "                 -2.5 ms (-3.5 ms to -0.5 ms) by inverse propensity" in shown

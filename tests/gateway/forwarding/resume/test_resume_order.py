@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from array import array
 from base64 import urlsafe_b64decode
 from typing import Any
 
@@ -14,14 +13,15 @@ import pytest
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.forwarding.resume.resume_order import RESUME_HEADER, ResumeOrder, can_resume, is_greedy_text
 from gateway.forwarding.resume.text_channel import TextChannel
-from gateway.forwarding.resume.token_channel import TokenChannel
+from gateway.forwarding.resume.token_channel import BegunChoice, TokenChannel
 
 KEY = b"0123456789abcdef0123456789abcdef"
 DIGEST = "exact;0123"
 
 
 def begun() -> TokenChannel:
-    channel = TokenChannel(DIGEST, [5, 151_643])
+    channel = TokenChannel(DIGEST)
+    channel.choices = {0: BegunChoice([5, 151_643]), 1: BegunChoice([7], "stop")}
     channel.id, channel.created = "chatcmpl-1", 7
     return channel
 
@@ -48,9 +48,10 @@ def test_a_stream_that_begins_gets_a_seed_and_its_own_body() -> None:
 
 def test_a_stream_that_goes_on_has_its_tokens_in_the_body_and_their_digest_in_the_order() -> None:
     order = ResumeOrder("exact", 3, begun())
-    assert json.loads(order.in_body(b'{"a":{}} \n')) == {"a": {}, "penstock_token_ids": [5, 151_643]}
+    choices = b'{"0":{"token_ids":[5,151643],"finish":null},"1":{"token_ids":[7],"finish":"stop"}}'
+    assert order.in_body(b'{"a":{}} \n') == b'{"a":{},"penstock_choices":%b}' % choices
     payload = payload_of(order)
-    assert payload["tokens_digest"] == hashlib.sha256(array("q", [5, 151_643]).tobytes()).hexdigest()
+    assert payload["choices_digest"] == hashlib.sha256(choices).hexdigest()
     assert (payload["id"], payload["created"], payload["digest"]) == ("chatcmpl-1", 7, DIGEST)
 
 
@@ -74,14 +75,14 @@ def test_a_stream_goes_on_at_an_engine_of_the_same_digest_only() -> None:
     assert order.channel([(RESUME_HEADER, b"exact;other")]) is None
     channel = order.channel([(RESUME_HEADER, DIGEST.encode())])
     assert isinstance(channel, TokenChannel)
-    assert (channel.token_ids, channel.id, channel.created) == ([5, 151_643], "chatcmpl-1", 7)
+    assert (channel.choices, channel.id, channel.created) == (begun().choices, "chatcmpl-1", 7)
 
 
-def test_only_streams_of_one_answer_can_be_continued() -> None:
+def test_only_streams_can_be_continued() -> None:
     assert can_resume(request())
+    assert can_resume(request(n=2))
     assert not can_resume(request(stream=False))
-    assert not can_resume(request(n=2))
-    assert not can_resume(request(penstock_token_ids=[1]))
+    assert not can_resume(request(penstock_choices={}))
 
 
 @pytest.mark.parametrize(
@@ -108,6 +109,7 @@ def test_greedy_text_may_be_continued_from_its_text(members: dict[str, Any]) -> 
         {"temperature": 0, "response_format": {"type": "json_object"}},
         {"temperature": 0, "tools": [{"type": "function", "function": {"name": "f"}}]},
         {"temperature": 0, "min_tokens": 5},
+        {"temperature": 0, "n": 2},
         {"temperature": 0, "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.forwarding.resume.token_channel import TokenChannel
+from gateway.forwarding.resume.token_channel import BegunChoice, TokenChannel
 
 
 def event(text: str) -> bytes:
@@ -18,7 +18,12 @@ def event(text: str) -> bytes:
 
 
 def report(*token_ids: int) -> bytes:
-    return b": penstock-tokens " + " ".join(map(str, token_ids)).encode() + b"\n\n"
+    return b": penstock-tokens 0 " + " ".join(map(str, token_ids)).encode() + b"\n\n"
+
+
+def token_ids_of(channel: TokenChannel) -> list[int]:
+    assert channel.choices.keys() <= {0}
+    return channel.choices[0].token_ids if channel.choices else []
 
 
 DONE = b"data: [DONE]\n\n"
@@ -40,21 +45,32 @@ def test_wherever_a_stream_breaks_the_tokens_are_those_of_what_was_passed_on(len
     channel = TokenChannel("exact;a")
     passed = b"".join(channel.feed(STREAM[at : min(at + size, length)]) for at in range(0, length, size))
     known = {b"": [], EVENTS[0]: [1], b"".join(EVENTS[:3]): [1, 2, 3]}
-    assert channel.token_ids == known[passed]
+    assert token_ids_of(channel) == known[passed]
 
 
 def test_tokens_of_earlier_engines_come_first() -> None:
-    channel = TokenChannel("exact;a", [4, 5])
+    begun = TokenChannel("exact;a")
+    begun.choices = {0: BegunChoice([4, 5]), 2: BegunChoice([9], "stop")}
+    channel = TokenChannel("exact;a", begun)
     assert channel.feed(EVENTS[0] + report(1)) == EVENTS[0]
-    assert channel.token_ids == [4, 5, 1]
+    assert channel.choices == {0: BegunChoice([4, 5, 1]), 2: BegunChoice([9], "stop")}
+    assert begun.choices[0] == BegunChoice([4, 5])
+    assert channel.num_tokens == 4
     assert (channel.id, channel.created) == ("chatcmpl-1", 7)
+
+
+def test_each_choice_has_its_tokens_and_its_end() -> None:
+    channel = TokenChannel("exact;a")
+    reports = b": penstock-tokens 1 7\n\n: penstock-tokens 0 stop 5 6\n\n: penstock-tokens 2 length\n\n"
+    assert channel.feed(EVENTS[0] + reports + b": penstock-tokens 1 8\n\n") == EVENTS[0]
+    assert channel.choices == {1: BegunChoice([7, 8]), 0: BegunChoice([5, 6], "stop"), 2: BegunChoice([], "length")}
 
 
 def test_an_engine_that_drains_leaves_the_rest_to_another() -> None:
     channel = TokenChannel("exact;a")
     channel.feed(EVENTS[0] + report(1) + b": penstock-handed-over\n\n")
     assert channel.finish() == b""
-    assert (channel.is_handed_over, channel.token_ids) == (True, [1])
+    assert (channel.is_handed_over, token_ids_of(channel)) == (True, [1])
 
 
 def test_an_error_event_of_an_engine_is_not_the_end_of_the_clients_stream() -> None:

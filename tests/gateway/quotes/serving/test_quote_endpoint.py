@@ -14,6 +14,7 @@ import pytest
 
 from gateway.chat.request import ChatRequest
 from gateway.cli.explain import render_request
+from gateway.quotes.serving.quoter import Quoter
 from tests.gateway.scripted import Wire, chunk, complete
 from tests.gateway.stack import Reply, Stack, chat, encode, policy_text, running
 
@@ -354,9 +355,30 @@ async def test_another_process_honours_the_bound_without_the_permit(tmp_path: Pa
         reply = await redeemed(there, quote)
         assert (reply.status, reply.headers["x-penstock-quote"]) == (200, "unreserved")
         assert there.lines()[-1]["quote"]["result"] in ("met", "missed")
-        assert (await redeemed(there, quote)).headers["x-penstock-quote"] == "used"
+        for stack in both:
+            assert (await redeemed(stack, quote)).headers["x-penstock-quote"] == "used"
         assert in_flight(here) == 1, "it returns when the quote expires"
         here.gateway._path.open_quotes.close()
+
+
+async def test_a_client_that_leaves_ends_its_quote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    has_begun, is_cancelled = asyncio.Event(), asyncio.Event()
+
+    async def slow(*_: Any) -> None:
+        has_begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            is_cancelled.set()
+
+    async with running(tmp_path, policy=with_quotes(tmp_path)) as stack:
+        monkeypatch.setattr(Quoter, "quote", slow)
+        _, writer = await stack.connect()
+        writer.write(encode(STREAM, path=QUOTE))
+        async with asyncio.timeout(10):
+            await has_begun.wait()
+            writer.close()
+            await is_cancelled.wait()
 
 
 async def test_a_new_policy_revision_returns_the_permit(tmp_path: Path) -> None:
