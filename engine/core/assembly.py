@@ -6,7 +6,7 @@ import logging
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import torch
 
@@ -21,8 +21,9 @@ from engine.core.overlap import OverlappedStepLoop
 from engine.core.reporter import Reporter
 from engine.core.standby import Standby
 from engine.core.startup.adapter_assembly import Adapters, check_adapters, load_adapters
+from engine.core.startup.compiled_code import load_with_compiled_code
 from engine.core.startup.draft_assembly import load_draft_model, load_heads, make_drafter
-from engine.core.startup.fingerprint import answer_fingerprint, model_state
+from engine.core.startup.fingerprint import answer_fingerprint, model_state, processor_digest
 from engine.core.startup.pool_assembly import PoolPlan, max_num_seqs, plan_pool
 from engine.core.step_loop import StepLoop
 from engine.core.step_observer import StepObserver
@@ -31,15 +32,15 @@ from engine.forecast.step_time import StepTimeModel
 from engine.kv_cache.block_manager import BlockManager
 from engine.kv_cache.kv_pool import reachable_model_len, useful_blocks
 from engine.kv_cache.state_slots import StateSlots, num_state_slots
-from engine.lora.adapter_table import AdapterTable
+from engine.lora.adapter_table import AdapterRead, AdapterTable
 from engine.models.decoder import Decoder, Model
 from engine.models.families.registry import read_model_config
 from engine.models.loading.loader import load_model
 from engine.models.loading.sizes import read_checked_config
-from engine.models.prediction_heads import MedusaHeads
 from engine.models.raw_weights import WeightPacker
 from engine.protocol import CpuKernels, Ready, SamplingParams
 from engine.runner.cpu_steps import (
+    PackerChoice,
     checkpoint_bytes,
     choose_packer,
     cpu_kernels,
@@ -58,13 +59,15 @@ from engine.sampling.grammar_compiler import GrammarCompiler
 from engine.sampling.sampler import Sampler
 from engine.scheduler.admission import Limits
 from engine.scheduler.scheduler import Scheduler
-from engine.spec_decode.proposers.medusa import MedusaProposer
 from engine.step.drafting import Drafter
 from engine.step.sample_rows import SampleRows
 from engine.step.step_output import Runner
 from engine.step.tally import CoreTotals
 from engine.tensor_parallel.leader import LeaderModel
 from engine.tensor_parallel.rank_group import RankGroup, end_core
+
+if TYPE_CHECKING:
+    from engine.spec_decode.proposers.medusa import MedusaProposer
 
 logger = logging.getLogger(__name__)
 
@@ -103,16 +106,9 @@ def build_core(
     if standby is not None and has_fast_memory:  # which is the serving core's alone
         config = standby.wait(config)
     with outbox.phase("weights"):
-        machine = find_machine(config)
-        packing = choose_packer(
-            config, machine, read_model_config(config.model_dir).quantized_as(config.compute.quantization)
-        )
-        model = _model(config, machine, packing.packer)
-        if (kernels := cpu_kernels(model, machine, packing)) is not None:
-            logger.info(kernels.summary())
-        heads, draft_model = _draft_models(config, model, machine)
-        adapters = load_adapters(config, model, machine, inbox.post)
-        max_model_len = _model_len(config, model)
+        config, loaded = load_with_compiled_code(config, partial(_load, inbox.post))
+    machine, model, draft_model, adapters = loaded.machine, loaded.model, loaded.draft_model, loaded.adapters
+    max_model_len = loaded.max_model_len
     if standby is not None and not has_fast_memory:
         config = standby.wait(config)
     with outbox.phase("kv_pool"):
@@ -135,7 +131,7 @@ def build_core(
         is_short = standby is not None and not has_fast_memory
         limit_s = _TAKE_OVER_WARM_UP_S if is_short else _WARM_UP_S[machine.device.type]
         _warm_up(config, stepper, step_time, clock, num_blocks=num_blocks, max_model_len=max_model_len, limit_s=limit_s)
-        runner.heads = None if heads is None else MedusaProposer(heads)
+        runner.heads = loaded.heads
         drafter = make_drafter(
             config,
             machine,
@@ -179,13 +175,50 @@ def build_core(
         meter,
         max_model_len=max_model_len,
         speculates=drafter is not None,
-        kernels=kernels,
+        kernels=loaded.kernels,
         adapters=adapters.table,
     )
     if isinstance(runner, OverlapRunner):
         next_step = NextStep(scheduler, blocks, runner)
         return OverlappedStepLoop(scheduler, isolated, inbox, launcher=runner, next_step=next_step, **common), ready
     return StepLoop(scheduler, isolated, inbox, **common), ready
+
+
+class _Loaded(NamedTuple):
+    """What the phase of the weights leaves."""
+
+    machine: Machine
+    model: Model
+    kernels: CpuKernels | None
+    heads: MedusaProposer | None
+    draft_model: Model | None
+    adapters: Adapters
+    max_model_len: int
+
+
+def _load(deliver: Callable[[AdapterRead], None], config: CoreConfig, failure: str) -> _Loaded:
+    """Load the model and all that runs beside it.
+
+    Args:
+        deliver: Receiver of what becomes of later loads of adapters.
+        config: Settings of the core.
+        failure: Why compiled code cannot be had; empty where it was not tried yet.
+
+    Raises:
+        CompileError: Compiled code cannot be had.
+    """
+    machine = find_machine(config)
+    packing = choose_packer(
+        config, machine, read_model_config(config.model_dir).quantized_as(config.compute.quantization)
+    )
+    if failure:
+        packing = PackerChoice(None, failure)
+    model = _model(config, machine, packing.packer)
+    if (kernels := cpu_kernels(model, machine, packing)) is not None:
+        logger.info(kernels.summary())
+    heads, draft_model = _draft_models(config, model, machine)
+    adapters = load_adapters(config, model, machine, deliver)
+    return _Loaded(machine, model, kernels, heads, draft_model, adapters, _model_len(config, model))
 
 
 def _ready(
@@ -217,7 +250,8 @@ def _ready(
         adapters=adapters.names,
         fingerprint=answer_fingerprint(config, _device_name(machine), str(machine.dtype), kernels),
         model_state=model_state(config, str(machine.dtype), kernels),
-        resumes_exactly=kernels is not None and kernels.steps == "compiled",
+        resumes_exactly=kernels is not None and kernels.resumes_exactly,
+        processor=processor_digest(kernels),
     )
 
 
@@ -249,7 +283,7 @@ def _stepper(
     return stepper
 
 
-def _draft_models(config: CoreConfig, model: Model, machine: Machine) -> tuple[MedusaHeads | None, Model | None]:
+def _draft_models(config: CoreConfig, model: Model, machine: Machine) -> tuple[MedusaProposer | None, Model | None]:
     """Return the model's Medusa heads, or else its draft model: heads predict as well at a lower cost."""
     heads = load_heads(config, model, machine)
     if heads is None:

@@ -125,14 +125,15 @@ class EngineService:
         return generation
 
     def answer_digest(self, generation: Generation) -> str:
-        """Return what two engines share if their answers to this prompt have the same tokens.
+        """Return `NUMBERS;DIGEST;PROCESSOR`, which two engines share if their answers have the same tokens.
 
-        It begins with `exact;` where that holds behind resumed tokens too, else with `close;`.
+        NUMBERS is `exact` where that holds behind resumed tokens too, else `close`. DIGEST covers model and prompt.
+        Engines that differ in the others alone may continue each other's streams with close numbers.
         """
         ready = self._ready()
         prompt = array("q", generation.prompt.prompts[0]).tobytes()
         digest = hashlib.sha256(ready.fingerprint.encode() + b"\n" + prompt).hexdigest()[:DIGEST_CHARS]
-        return f"{'exact' if ready.resumes_exactly else 'close'};{digest}"
+        return f"{'exact' if ready.resumes_exactly else 'close'};{digest};{ready.processor}"
 
     def model_state(self) -> str:
         """Return what the engine states of its model: `MODEL;QUANTIZATION;TEMPLATE;ENGINE`.
@@ -150,7 +151,7 @@ class EngineService:
         """
         token_ids, choice = resume.token_ids, generation.choices[0]
         choice.unreported = []
-        if resume.digest is not None and resume.digest != self.answer_digest(generation):
+        if resume.digest is not None and _model_of(resume.digest) != _model_of(self.answer_digest(generation)):
             raise resume_mismatch()
         if not token_ids:
             return
@@ -317,3 +318,8 @@ class EngineService:
             stop_token_ids=self.tokenizer.stop_token_ids,
             draw_seed=draw_seed,
         )
+
+
+def _model_of(digest: str) -> str:
+    """Return the part of an answer's digest that covers model and prompt."""
+    return digest.partition(";")[2].partition(";")[0]

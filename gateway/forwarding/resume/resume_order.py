@@ -28,7 +28,7 @@ from routing_policies.policy.document import Continuation, ResumeRule
 RESUME_HEADER: Final = b"x-penstock-resume"
 _TOKENS_MEMBER: Final = b"penstock_token_ids"
 _EXACT: Final = "exact;"
-"""Beginning of the digest of an engine that continues a stream with the same bits."""
+"""Beginning of what an engine states that continues a stream with the same bits: `NUMBERS;DIGEST;PROCESSOR`."""
 
 _PLAIN_MEMBERS: Final = frozenset(
     {
@@ -101,7 +101,7 @@ class ResumeOrder(msgspec.Struct, frozen=True):
             return None
         if self.begun is None:
             return TokenChannel(digest)
-        if digest != self.begun.digest:
+        if digest != self.begun.digest and (self.rule == "exact" or _model_of(digest) != _model_of(self.begun.digest)):
             return None
         channel = TokenChannel(digest, list(self.begun.token_ids))
         channel.id, channel.created = self.begun.id, self.begun.created
@@ -137,6 +137,11 @@ def is_greedy_text(request: ChatRequest) -> bool:
     ):
         return False
     return isinstance(request.messages[-1], UserMessage)
+
+
+def _model_of(digest: str) -> str:
+    """Return the part of what an engine states that covers model and prompt, but not what processors add up first."""
+    return digest.partition(";")[2].partition(";")[0]
 
 
 def _packed(token_ids: list[int]) -> bytes:
