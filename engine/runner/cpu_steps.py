@@ -78,6 +78,7 @@ def choose_packer(config: CoreConfig, machine: Machine, model_config: ModelConfi
         from engine.cpu.execution.thread_pool import prepare
         from engine.cpu.gemm.records import RecordMemory
         from engine.cpu.gemm.tiles import LANES
+        from engine.cpu.jit.compiler import keep_compiled_code
 
     if config.kv.block_size % LANES:
         return PackerChoice(None, f"block_size is {config.kv.block_size}, no multiple of {LANES}")
@@ -85,6 +86,7 @@ def choose_packer(config: CoreConfig, machine: Machine, model_config: ModelConfi
         check_compilable(model_config)
     except NotCompilable as error:
         return PackerChoice(None, str(error))
+    keep_compiled_code()
     prepare()
     # A set dtype of float32 asks for exact inputs; codes of the checkpoint are then multiplied as float32.
     is_exact = config.compute.dtype == "float32" and config.compute.quantization == "none"

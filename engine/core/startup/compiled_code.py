@@ -25,7 +25,8 @@ def load_with_compiled_code(config: CoreConfig, load: Callable[[CoreConfig, str]
         The settings that hold from now on, and what `load` returned.
     """
     try:
-        _open(config)
+        if config.drafting.speculation != "off":
+            _prepare_proposers()
         return config, load(config, "")
     except CompileError as error:
         failure = str(error)
@@ -40,18 +41,13 @@ def load_with_compiled_code(config: CoreConfig, load: Callable[[CoreConfig, str]
     return config, load(config, failure)
 
 
-def _open(config: CoreConfig) -> None:
-    """Open the cache of compiled code, and compile what proposers need. Raises CompileError."""
-    has_proposers = config.drafting.speculation != "off"
-    if not config.compute.compiled_steps and not has_proposers:
-        return
+def _prepare_proposers() -> None:
+    """Compile what proposers of draft tokens need. Raises CompileError."""
     with told_as_compile_error("numba"):
         # Numba takes its time to import, and some cores need none of it.
         from engine.cpu.jit.compiler import keep_compiled_code
+        from engine.cpu.multi_step import draft_budget, ngram
 
         keep_compiled_code()
-        if has_proposers:
-            from engine.cpu.multi_step import draft_budget, ngram
-
-            ngram.prepare()
-            draft_budget.prepare()
+        ngram.prepare()
+        draft_budget.prepare()

@@ -83,13 +83,14 @@ class _CodeCache:
     """The compiled functions of this process; their code is stored on disk once the cache is open."""
 
     def __init__(self) -> None:
-        self._is_open = False
+        self.is_open = False
+        """True once code is stored on disk."""
         self._waiting: list[Any] = []
         self._told: set[str] = set()
 
     def add(self, dispatcher: Any) -> None:
         """Keep a function's code, now or as soon as the cache is open."""
-        if not self._is_open:
+        if not self.is_open:
             self._waiting.append(dispatcher)
             return
         function = dispatcher._pyfunc if isinstance(dispatcher, CFunc) else dispatcher.py_func
@@ -101,7 +102,7 @@ class _CodeCache:
     def open(self, folder: Path) -> None:
         """Keep code in a folder from now on."""
         numba.config.CACHE_DIR = str(folder)
-        self._is_open = True
+        self.is_open = True
         while self._waiting:
             self.add(self._waiting.pop())
 
@@ -117,10 +118,12 @@ CODE_CACHE = _CodeCache()
 
 
 def keep_compiled_code() -> None:
-    """Keep compiled code in the user's own cache folder, if it can be written; for a process to call at its start.
+    """Keep compiled code in the user's own cache folder, if it can be written; to be called before code is compiled.
 
     Numba creates a folder for each module whose code it stores, so a process that only imports modules stores nothing.
     """
+    if CODE_CACHE.is_open:
+        return
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted(Path(__file__).parent.parent.rglob("*.py")):
         # Numba checks only the file of the outermost function.
