@@ -277,11 +277,21 @@ class CpuKernels(msgspec.Struct, frozen=True, kw_only=True):
     kv_dtype: str = ""
     """Dtype of the KV pool."""
     num_threads: int = 0
+    processor: str = ""
+    """Processor that steps are compiled for, with its features; another one may add numbers in another order."""
+    uses_matrix_unit: bool = False
+    """True if long parts of prompts run on a unit that rounds in its own way, and short ones do not."""
+
+    @property
+    def resumes_exactly(self) -> bool:
+        """True if a token gets the same bits wherever its prompt is cut into parts."""
+        return self.steps == "compiled" and not self.uses_matrix_unit
 
     def summary(self) -> str:
         """Return one line for the log."""
         steps = f"compiled steps ({self.products})" if self.steps == "compiled" else f"steps in torch: {self.reason}"
-        return f"CPU kernels: {steps}; KV pool in {self.kv_dtype}; {self.num_threads} threads"
+        unit = "; prompts on the matrix unit, so resumed streams get close numbers" if self.uses_matrix_unit else ""
+        return f"CPU kernels: {steps}{unit}; KV pool in {self.kv_dtype}; {self.num_threads} threads"
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
@@ -314,7 +324,9 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     model_state: str = ""
     """Digest of the model, its quantization and a digest of its chat template, as an answer's header states them."""
     resumes_exactly: bool = False
-    """True if tokens behind resumed output have the same bits as behind output generated here."""
+    """True if tokens behind resumed output have the same bits as behind output of the same processor."""
+    processor: str = ""
+    """Digest of the processor that steps are compiled for; engines share their bits where it is the same too."""
 
 
 class StandingBy(msgspec.Struct, frozen=True, tag="standing_by"):

@@ -19,8 +19,9 @@ from engine.core.overlap import OverlappedStepLoop
 from engine.core.reporter import Reporter
 from engine.core.standby import Standby
 from engine.core.startup.adapter_assembly import check_adapters
+from engine.core.startup.compiled_code import load_with_compiled_code
 from engine.core.startup.draft_assembly import make_drafter
-from engine.core.startup.fingerprint import answer_fingerprint, model_state
+from engine.core.startup.fingerprint import answer_fingerprint, model_state, processor_digest
 from engine.core.startup.model_assembly import LoadedModels, load_models
 from engine.core.startup.pool_assembly import PoolPlan, max_num_seqs, plan_pool
 from engine.core.startup.runner_assembly import make_runner, make_stepper, run_largest_steps, warm_up_steps
@@ -41,7 +42,6 @@ from engine.sampling.grammar_checker import CheckedCompiler, GrammarChecker
 from engine.sampling.grammar_compiler import GrammarCompiler
 from engine.scheduler.admission import Limits
 from engine.scheduler.scheduler import Scheduler
-from engine.spec_decode.proposers.medusa import MedusaProposer
 from engine.step.tally import CoreTotals
 
 _WARM_UP_S = {"cpu": 0.75, "cuda": 60.0}
@@ -76,7 +76,7 @@ def build_core(
     if standby is not None and has_fast_memory:  # which is the serving core's alone
         config = standby.wait(config)
     with outbox.phase("weights"):
-        loaded = load_models(config, inbox.post)
+        config, loaded = load_with_compiled_code(config, partial(load_models, inbox.post))
     if standby is not None and not has_fast_memory:
         config = standby.wait(config)
     machine, model, draft_model = loaded.machine, loaded.model, loaded.draft_model
@@ -103,7 +103,7 @@ def build_core(
         warm_up_steps(
             config, stepper, step_time, clock, limit_s=limit_s, num_blocks=num_blocks, max_model_len=max_model_len
         )
-        runner.heads = None if loaded.heads is None else MedusaProposer(loaded.heads)
+        runner.heads = loaded.heads
         drafter = make_drafter(
             config,
             machine,
@@ -192,7 +192,8 @@ def _ready(
         adapters=adapters.names,
         fingerprint=answer_fingerprint(config, _device_name(machine), str(machine.dtype), kernels),
         model_state=model_state(config, str(machine.dtype), kernels),
-        resumes_exactly=kernels is not None and kernels.steps == "compiled",
+        resumes_exactly=kernels is not None and kernels.resumes_exactly,
+        processor=processor_digest(kernels),
     )
 
 

@@ -74,8 +74,6 @@ def _serve(
     with outbox.phase("import"):
         # torch takes seconds to import; that is a phase reported to the front, so it happens here and not above.
         from engine.core.assembly import build_core
-        from engine.cpu.jit.compiler import keep_compiled_code
-    keep_compiled_code()
     loop, ready = build_core(config, sock, outbox, clock, is_standby=is_standby)
     outbox.send(ready)
     logger.debug("ready: %s", ready)

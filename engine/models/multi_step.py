@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy.typing as npt
 
 Numbers = npt.NDArray[Any]
+NUM_REACHED = 48
+"""Number of tokens for which a sequence requests blocks where steps may follow one another."""
 
 
 class DraftTables(NamedTuple):

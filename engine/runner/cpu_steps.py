@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from engine.attention.base import AttentionBackend
 from engine.attention.torch_attention import TorchAttention
 from engine.config import CoreConfig
+from engine.cpu.jit.failure import told_as_compile_error
 from engine.cpu.step.prompt_mode import MAX_TOKENS, PromptWay
 from engine.models.config.config import ModelConfig
 from engine.models.decoder import Decoder, Model
@@ -21,8 +21,6 @@ from engine.protocol import CpuKernels
 from engine.runner.adaptive_runner import AdaptiveRunner
 from engine.runner.machine import Machine
 from engine.runner.runner import ModelRunner
-
-logger = logging.getLogger(__name__)
 
 
 @runtime_checkable
@@ -64,31 +62,32 @@ class PackerChoice:
 
 
 def choose_packer(config: CoreConfig, machine: Machine, model_config: ModelConfig) -> PackerChoice:
-    """Return the packer of the weights for compiled steps, whose code is then ready, or why none runs compiled.
+    """Return the packer of the weights for compiled steps, or why none runs compiled.
 
-    All that can prevent compiled steps is found out here, before a weight is read.
+    What the settings, the processor and the model's config prevent is found out here, before a weight is read.
+
+    Raises:
+        CompileError: Compiled code cannot be had.
     """
     reason = _reason_against(config, machine)
     if reason is not None:
         return PackerChoice(None, reason)
-    # Numba takes its time to import, and other machines need none of it.
-    from numba.core.errors import NumbaError
-
-    from engine.cpu.execution.model_records import NotCompilable, check_compilable
-    from engine.cpu.execution.thread_pool import prepare
-    from engine.cpu.gemm.records import RecordMemory
-    from engine.cpu.gemm.tiles import LANES
+    with told_as_compile_error("numba"):
+        # Numba takes its time to import, and other machines need none of it.
+        from engine.cpu.execution.model_records import NotCompilable, check_compilable
+        from engine.cpu.execution.thread_pool import prepare
+        from engine.cpu.gemm.records import RecordMemory
+        from engine.cpu.gemm.tiles import LANES
+        from engine.cpu.jit.compiler import keep_compiled_code
 
     if config.kv.block_size % LANES:
         return PackerChoice(None, f"block_size is {config.kv.block_size}, no multiple of {LANES}")
     try:
         check_compilable(model_config)
-        prepare()
     except NotCompilable as error:
         return PackerChoice(None, str(error))
-    except (NumbaError, RuntimeError, OSError) as error:
-        logger.exception("steps cannot be compiled")
-        return PackerChoice(None, f"{type(error).__name__}: {error}")
+    keep_compiled_code()
+    prepare()
     # A set dtype of float32 asks for exact inputs; codes of the checkpoint are then multiplied as float32.
     is_exact = config.compute.dtype == "float32" and config.compute.quantization == "none"
     pairs_inputs = model_config.dtype == torch.bfloat16 and config.compute.dtype == "auto"
@@ -139,7 +138,22 @@ def cpu_kernels(model: Model, machine: Machine, choice: PackerChoice) -> CpuKern
     if not isinstance(model, CompiledSteps):
         return CpuKernels(steps="torch", reason=choice.reason, kv_dtype=kv_dtype, num_threads=num_threads)
     products = ", ".join(f"{count} by {kind}" for kind, count in model.products.items())
-    return CpuKernels(steps="compiled", products=products, kv_dtype=kv_dtype, num_threads=num_threads)
+    return CpuKernels(
+        steps="compiled",
+        products=products,
+        kv_dtype=kv_dtype,
+        num_threads=num_threads,
+        processor=_processor(),
+        uses_matrix_unit=model.prompt_ways[-1] == "matrix unit",
+    )
+
+
+def _processor() -> str:
+    """Return the target of compiled code: triple, processor and features."""
+    # Numba takes its time to import, and other machines need none of it.
+    from engine.cpu.jit.compiler import target
+
+    return target()
 
 
 def _may_round_kv(config: CoreConfig, model: Model) -> bool:

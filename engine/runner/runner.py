@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +17,14 @@ from engine.models.decoder import Model
 from engine.models.multi_step import MultiStepReport
 from engine.sampling.greedy import is_greedy, largest_tokens
 from engine.sampling.sampler import Sampler
-from engine.spec_decode.proposers.medusa import MedusaProposer
 from engine.spec_decode.verifier import accept_batch
 from engine.step.input_buffers import InputBuffers
 from engine.step.sample_rows import SampleRows
 from engine.step.scheduler_output import ScheduledChunk, SchedulerOutput
 from engine.step.step_output import SequenceResult, StepOutput
+
+if TYPE_CHECKING:
+    from engine.spec_decode.proposers.medusa import MedusaProposer
 
 
 class ModelRunner:

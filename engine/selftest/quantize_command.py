@@ -15,6 +15,7 @@ import torch
 
 from engine.bundled import model_dir
 from engine.config import KVDtype, Quantization
+from engine.cpu.jit.failure import CompileError
 from engine.models.config.checkpoint import CheckpointError
 from engine.models.config.config_reader import ModelConfigError
 from engine.quantization.float8 import QuantizationError
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     try:
         return _check(options)
-    except (CheckpointError, ModelConfigError, QuantizationError, OSError, ValueError) as error:
+    except (CheckpointError, CompileError, ModelConfigError, QuantizationError, OSError, ValueError) as error:
         print(f"quantize: {error}", file=sys.stderr)
         return 2
 

@@ -11,9 +11,10 @@ import numpy as np
 
 from engine.cpu.multi_step.draft_budget import plan
 from engine.forecast.step_cost import StepCosts
+from engine.models.multi_step import NUM_REACHED
 from engine.models.prediction_heads import HeadPredictions
 from engine.spec_decode.multi_step import MIN_GAIN as MIN_GAIN_WITHIN
-from engine.spec_decode.multi_step import NUM_REACHED, MultiStepPlanner
+from engine.spec_decode.multi_step import MultiStepPlanner
 from engine.spec_decode.proposers.acceptance_stats import HEADS, MODEL, AcceptanceStats, first_by_heads
 from engine.spec_decode.proposers.draft_model import DraftModelProposer
 from engine.spec_decode.proposers.ngram import Costs, LookupPosition, NgramDrafts, NgramProposer

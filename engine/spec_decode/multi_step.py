@@ -12,8 +12,6 @@ from engine.spec_decode.proposers.ngram import NgramDrafts, NgramProposer
 from engine.step.drafting import DraftRequest
 from engine.step.sequence import Sequence
 
-NUM_REACHED = 48
-"""Number of tokens for which a sequence requests blocks."""
 MIN_GAIN = 1.02
 """Expected gain from which a step verifies draft tokens: here they cost no Python call."""
 _MAX_STEPS = 8

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.config import CoreConfig, EngineConfigError
 from engine.forecast.step_cost import StepCosts
@@ -21,15 +21,13 @@ from engine.runner.machine import Machine
 from engine.runner.runner import ModelRunner
 from engine.runner.warm_up import PLAIN_PARAMS, Run, made_up_batch, measure_verification
 from engine.sampling.sampler import Sampler
-from engine.spec_decode.controller import Proposers, SpeculationController
-from engine.spec_decode.multi_step import MultiStepPlanner
-from engine.spec_decode.proposers.acceptance_stats import AcceptanceStats
 from engine.spec_decode.proposers.draft_model import Behind, DraftModelProposer
-from engine.spec_decode.proposers.medusa import MedusaProposer
-from engine.spec_decode.proposers.ngram import NgramProposer
 from engine.step.drafting import Drafter
 from engine.step.sample_rows import SampleRows
 from engine.step.scheduler_output import SchedulerOutput
+
+if TYPE_CHECKING:
+    from engine.spec_decode.proposers.medusa import MedusaProposer
 
 logger = logging.getLogger(__name__)
 
@@ -41,12 +39,23 @@ _REPEATS = 5
 _REPEATS_AFTER_READING = 2
 
 
-def load_heads(config: CoreConfig, model: Model, machine: Machine) -> MedusaHeads | None:
+def load_heads(config: CoreConfig, model: Model, machine: Machine) -> MedusaProposer | None:
     """Load the prediction heads from the model's folder; None without heads or if the settings do not enable them.
 
     Raises:
         CheckpointError: The heads do not fit the model.
+        CompileError: Compiled code cannot be had.
     """
+    heads = _medusa_heads(config, model, machine)
+    if heads is None:
+        return None
+    # Numba takes its time to import, and other machines need none of it.
+    from engine.spec_decode.proposers.medusa import MedusaProposer
+
+    return MedusaProposer(heads)
+
+
+def _medusa_heads(config: CoreConfig, model: Model, machine: Machine) -> MedusaHeads | None:
     if config.drafting.speculation != "auto":
         return None
     weights = read_heads(config.model_dir, model.config.hidden_size, dtype=machine.dtype, device=machine.device)
@@ -55,7 +64,6 @@ def load_heads(config: CoreConfig, model: Model, machine: Machine) -> MedusaHead
     if isinstance(model, Decoder):
         return PredictionHeads(weights, model)
     if isinstance(model, CompiledSteps):
-        # Numba takes its time to import, and other machines need none of it.
         from engine.cpu.execution.heads import CompiledHeads
         from engine.cpu.execution.model import CompiledModel
 
@@ -70,6 +78,7 @@ def load_draft_model(config: CoreConfig, model: Model, machine: Machine) -> Mode
 
     Raises:
         EngineConfigError: The draft model does not fit the model.
+        CompileError: Compiled code cannot be had.
     """
     folder = config.drafting.draft_model_dir
     if folder is None or config.drafting.speculation in ("off", "ngram"):
@@ -109,6 +118,12 @@ def make_drafter(
     """Return the proposer of draft tokens with initial costs of verification; None when speculation is off."""
     if config.drafting.speculation == "off":
         return None
+    # Numba takes its time to import, and an engine without speculation may need none of it.
+    from engine.spec_decode.controller import Proposers, SpeculationController
+    from engine.spec_decode.multi_step import MultiStepPlanner
+    from engine.spec_decode.proposers.acceptance_stats import AcceptanceStats
+    from engine.spec_decode.proposers.ngram import NgramProposer
+
     reach = max_model_len if draft_model is None else min(max_model_len, draft_model.config.max_position_embeddings)
     model = None
     if draft_model is not None:

@@ -26,7 +26,8 @@ def answer_fingerprint(config: CoreConfig, device: str, dtype: str, kernels: Cpu
     """Return a digest that differs for engines whose tokens may differ.
 
     It covers every file of the model's folder (its size, and the whole or evenly spaced samples), dtypes, quantization,
-    the kind of machine and the versions of the libraries. Threads and sizes of batches do not change tokens.
+    the kind of machine and the versions of the libraries. Threads and sizes of batches do not change tokens. The model
+    of the processor, which `processor_digest` covers, changes them only at a near tie.
 
     Args:
         config: Settings of the core.
@@ -66,6 +67,13 @@ def model_state(config: CoreConfig, dtype: str, kernels: CpuKernels | None) -> s
     kv_dtype = config.kv.kv_dtype if kernels is None else kernels.kv_dtype
     numbers = f"{config.compute.quantization}/{dtype.removeprefix('torch.')}/{kv_dtype}"
     return f"{model.hexdigest()[:_STATED_CHARS]};{numbers};{template.hexdigest()[:_STATED_CHARS]}"
+
+
+def processor_digest(kernels: CpuKernels | None) -> str:
+    """Return a short digest of the processor that steps are compiled for; empty where none are."""
+    if kernels is None or not kernels.processor:
+        return ""
+    return hashlib.sha256(kernels.processor.encode()).hexdigest()[:_STATED_CHARS]
 
 
 def _version(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from engine.config import CoreConfig, EngineConfigError
 from engine.core.startup.adapter_assembly import Adapters, load_adapters
@@ -13,12 +14,14 @@ from engine.lora.adapter_table import AdapterRead
 from engine.models.decoder import Model
 from engine.models.families.registry import read_model_config
 from engine.models.loading.loader import load_model
-from engine.models.prediction_heads import MedusaHeads
 from engine.models.raw_weights import WeightPacker
 from engine.protocol import CpuKernels
-from engine.runner.cpu_steps import choose_packer, cpu_kernels, with_compiled_steps
+from engine.runner.cpu_steps import PackerChoice, choose_packer, cpu_kernels, with_compiled_steps
 from engine.runner.machine import Machine, find_machine
 from engine.tensor_parallel.rank_group import RankGroup, end_core
+
+if TYPE_CHECKING:
+    from engine.spec_decode.proposers.medusa import MedusaProposer
 
 logger = logging.getLogger(__name__)
 
@@ -31,17 +34,23 @@ class LoadedModels:
     model: Model
     kernels: CpuKernels | None
     """Computation of the steps on a CPU; None on a GPU."""
-    heads: MedusaHeads | None
+    heads: MedusaProposer | None
     draft_model: Model | None
     adapters: Adapters
     max_model_len: int
     """Longest sequence by settings and model, in tokens; the pool may shorten it."""
 
 
-def load_models(config: CoreConfig, deliver: Callable[[AdapterRead], None]) -> LoadedModels:
-    """Load everything that has weights; `deliver` receives what becomes of adapters that are loaded later.
+def load_models(deliver: Callable[[AdapterRead], None], config: CoreConfig, failure: str) -> LoadedModels:
+    """Load everything that has weights.
+
+    Args:
+        deliver: Receiver of what becomes of adapters that are loaded later.
+        config: Settings of the core.
+        failure: Why compiled code cannot be had; empty where it was not tried yet.
 
     Raises:
+        CompileError: Compiled code cannot be had.
         EngineConfigError: The settings and a model do not go together.
         ModelConfigError: A model is of a kind that the engine does not compute.
         CheckpointError: The files of a model are damaged or do not fit it.
@@ -50,6 +59,8 @@ def load_models(config: CoreConfig, deliver: Callable[[AdapterRead], None]) -> L
     packing = choose_packer(
         config, machine, read_model_config(config.model_dir).quantized_as(config.compute.quantization)
     )
+    if failure:
+        packing = PackerChoice(None, failure)
     model = _model(config, machine, packing.packer)
     if (kernels := cpu_kernels(model, machine, packing)) is not None:
         logger.info(kernels.summary())
@@ -98,7 +109,7 @@ def _check_recurrent(config: CoreConfig) -> None:
         raise EngineConfigError("max_loras: adapters of models with recurrent layers are not served; start without any")
 
 
-def _draft_models(config: CoreConfig, model: Model, machine: Machine) -> tuple[MedusaHeads | None, Model | None]:
+def _draft_models(config: CoreConfig, model: Model, machine: Machine) -> tuple[MedusaProposer | None, Model | None]:
     """Return the model's Medusa heads, or else its draft model: heads predict as well at a lower cost."""
     heads = load_heads(config, model, machine)
     if heads is None:

@@ -13,9 +13,9 @@ from engine.kv_cache.kv_pool import PoolDemand, block_bytes, memory_share, pool_
 from engine.kv_cache.state_slots import num_state_slots
 from engine.kv_cache.window_blocks import WindowBlocks, window_pool_blocks
 from engine.models.decoder import Model
+from engine.models.multi_step import NUM_REACHED
 from engine.runner.machine import Machine
 from engine.runner.memory_probe import largest_step_bytes
-from engine.spec_decode.multi_step import NUM_REACHED
 
 logger = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from numba.core import cgutils
 from numba.core.ccallback import CFunc
 
 from engine.cpu.jit.compiler import CODE_CACHE, FAST, Compiled, options
+from engine.cpu.jit.failure import told_as_compile_error
 from engine.cpu.jit.intrinsics import intrinsic
 
 
@@ -33,8 +34,9 @@ class CompiledKernel:
 
     @cached_property
     def address(self) -> int:
-        """Address of the code, which is compiled or read from the cache now."""
-        self._code.compile()
+        """Address of the code, which is compiled or read from the cache now. Raises CompileError."""
+        with told_as_compile_error(self.name):
+            self._code.compile()
         address: Any = self._code.address
         return int(address)
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from engine.cpu.jit.compiler import compiled_exactly
+from engine.cpu.jit.failure import told_as_compile_error
 from engine.cpu.multi_step.draft_records import DRAFT_END, TRIALS
 
 
@@ -106,8 +107,9 @@ def observe(trials: Any, acceptance_rates: Any, kind: int, is_right: bool, decay
     acceptance_rates[kind] = found.accepted / found.tried
 
 
+@told_as_compile_error("engine.cpu.multi_step.draft_budget")
 def prepare() -> None:
-    """Compile all kernels or load them from disk; the first time on a machine takes seconds."""
+    """Compile all kernels or load them from disk; the first time on a machine takes seconds. Raises CompileError."""
     told, counts, ends = np.zeros((1, 1), np.int64), np.zeros(1, np.int64), np.zeros(1, DRAFT_END)
     trials, acceptance_rates = np.ones(1, TRIALS), np.zeros(1)
     plan(np.zeros((1, 1)), counts, 1, 1.0, 1.0, 1.0, 1.0, counts)

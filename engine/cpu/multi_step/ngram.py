@@ -11,6 +11,7 @@ import numpy as np
 from numba import carray
 
 from engine.cpu.jit.compiler import compiled_exactly
+from engine.cpu.jit.failure import told_as_compile_error
 from engine.cpu.jit.intrinsics import pointer_to
 from engine.cpu.jit.layout import STEP_COSTS
 from engine.cpu.multi_step.draft_budget import plan
@@ -292,8 +293,9 @@ def _has(tokens: Any, token: int) -> bool:
     return False
 
 
+@told_as_compile_error("engine.cpu.multi_step.ngram")
 def prepare() -> None:
-    """Compile all kernels or load them from disk; the first time on a machine takes seconds."""
+    """Compile all kernels or load them from disk; the first time on a machine takes seconds. Raises CompileError."""
     memory = np.zeros(WAYS, np.int64), np.zeros(WAYS, np.int64)
     acceptance_rates, kinds, counts = np.zeros(1), np.zeros(1, np.int64), np.zeros(1, np.int64)
     tokens, of_kinds = np.zeros((2, 1, 1), np.int64)

@@ -200,12 +200,12 @@ class _CoreCollector(Collector):
 
 def _cpu_kernels(ready: Ready | None) -> GaugeMetricFamily:
     """Return the metric that tells how a CPU computes steps; it has no sample on a GPU or before the core is ready."""
-    labels = ("steps", "reason", "products", "kv_dtype", "threads")
+    labels = ("steps", "reason", "products", "kv_dtype", "threads", "resumes")
     info = GaugeMetricFamily("engine_cpu_kernels_info", "1 for the way a CPU computes steps.", labels=labels)
     if ready is not None and ready.cpu_kernels is not None:
         kernels = ready.cpu_kernels
-        values = (kernels.steps, kernels.reason, kernels.products, kernels.kv_dtype, str(kernels.num_threads))
-        info.add_metric(values, 1.0)
+        of_pool = (kernels.kv_dtype, str(kernels.num_threads), "exact" if kernels.resumes_exactly else "close")
+        info.add_metric((kernels.steps, kernels.reason, kernels.products, *of_pool), 1.0)
     return info
 
 

@@ -128,14 +128,15 @@ class EngineService:
         return generation
 
     def answer_digest(self, generation: Generation) -> str:
-        """Return what two engines share if their answers to these prompts have the same tokens.
+        """Return `NUMBERS;DIGEST;PROCESSOR`, which two engines share if their answers have the same tokens.
 
-        It begins with `exact;` where that holds behind resumed tokens too, else with `close;`.
+        NUMBERS is `exact` where that holds behind resumed tokens too, else `close`. DIGEST covers model and prompt.
+        Engines that differ in the others alone may continue each other's streams with close numbers.
         """
         ready = self._ready()
         prompts = b"\n".join(array("q", token_ids).tobytes() for token_ids in generation.prompt.prompts)
         digest = hashlib.sha256(ready.fingerprint.encode() + b"\n" + prompts).hexdigest()[:DIGEST_CHARS]
-        return f"{'exact' if ready.resumes_exactly else 'close'};{digest}"
+        return f"{'exact' if ready.resumes_exactly else 'close'};{digest};{ready.processor}"
 
     def model_state(self) -> str:
         """Return what the engine states of its model: `MODEL;QUANTIZATION;TEMPLATE;ENGINE`.
@@ -151,7 +152,7 @@ class EngineService:
         Raises:
             ApiError: This engine would not generate those tokens (409), or they cannot be continued (400).
         """
-        if resume.digest is not None and resume.digest != self.answer_digest(generation):
+        if resume.digest is not None and _model_of(resume.digest) != _model_of(self.answer_digest(generation)):
             raise resume_mismatch()
         for choice, params in zip(generation.choices, generation.params, strict=True):
             begun = resume.choices.get(choice.index)
@@ -341,3 +342,8 @@ def _seeds_from(seed: int, num_choices: int) -> Callable[[], int]:
 
 def _not_a_beginning() -> ApiError:
     return invalid_value(BEGUN_CHOICES, f"`{BEGUN_CHOICES}` must be the beginning of an unfinished answer.")
+
+
+def _model_of(digest: str) -> str:
+    """Return the part of an answer's digest that covers model and prompt."""
+    return digest.partition(";")[2].partition(";")[0]

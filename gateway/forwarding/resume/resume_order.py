@@ -27,7 +27,7 @@ from routing_policies.policy.values import Continuation, ResumeRule
 RESUME_HEADER: Final = b"x-penstock-resume"
 _CHOICES_MEMBER: Final = b"penstock_choices"
 _EXACT: Final = "exact;"
-"""Beginning of the digest of an engine that continues a stream with the same bits."""
+"""Beginning of what an engine states that continues a stream with the same bits: `NUMBERS;DIGEST;PROCESSOR`."""
 
 _PLAIN_MEMBERS: Final = frozenset(
     {
@@ -100,7 +100,9 @@ class ResumeOrder(msgspec.Struct, frozen=True):
             return None
         if self.begun is None:
             return TokenChannel(digest)
-        return TokenChannel(digest, self.begun) if digest == self.begun.digest else None
+        if digest != self.begun.digest and (self.rule == "exact" or _model_of(digest) != _model_of(self.begun.digest)):
+            return None
+        return TokenChannel(digest, self.begun)
 
 
 def can_resume(request: ChatRequest) -> bool:
@@ -129,3 +131,8 @@ def is_greedy_text(request: ChatRequest) -> bool:
     ):
         return False
     return isinstance(request.messages[-1], UserMessage)
+
+
+def _model_of(digest: str) -> str:
+    """Return the part of what an engine states that covers model and prompt, but not what processors add up first."""
+    return digest.partition(";")[2].partition(";")[0]

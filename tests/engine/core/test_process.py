@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -89,15 +89,18 @@ class Front:
 
 
 @contextmanager
-def core_process(tmp_path: Path, **config: Any) -> Iterator[tuple[Front, subprocess.Popen[bytes]]]:
-    """`python -m engine.core`, connected."""
+def core_process(
+    tmp_path: Path, environment: Mapping[str, str] | None = None, **config: Any
+) -> Iterator[tuple[Front, subprocess.Popen[bytes]]]:
+    """`python -m engine.core`, connected; its log is `core.log`."""
     path = tmp_path / "core.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))
         listener.listen()
         listener.settimeout(_TIMEOUT_S)
         command = [sys.executable, "-m", "engine.core", "--socket", str(path), "--config", json.dumps(config)]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE)
+        with (tmp_path / "core.log").open("wb") as log:
+            process = subprocess.Popen(command, stderr=log, env={**os.environ, **(environment or {})})
         try:
             sock, _ = listener.accept()
             sock.settimeout(_TIMEOUT_S)
@@ -105,7 +108,7 @@ def core_process(tmp_path: Path, **config: Any) -> Iterator[tuple[Front, subproc
                 yield Front(sock), process
         finally:
             process.kill()
-            process.communicate()
+            process.wait()
 
 
 @contextmanager

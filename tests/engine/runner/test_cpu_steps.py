@@ -14,6 +14,7 @@ from engine.cpu.gemm import pair_tiles
 from engine.cpu.gemm.matrix_unit import is_permitted
 from engine.cpu.gemm.products import PAIRS
 from engine.cpu.gemm.tiles import LANES
+from engine.cpu.jit.compiler import target
 from engine.cpu.step.prompt_mode import PromptWay
 from engine.models.families.registry import read_model_config
 from engine.models.loading.loader import load_model
@@ -166,6 +167,20 @@ def test_the_reason_is_stated_where_no_step_runs_compiled(
     kernels = cpu_kernels(Plain(), machine, found)  # type: ignore[arg-type]
     assert kernels is not None
     assert kernels.summary().startswith(f"CPU kernels: steps in torch: {reason}; KV pool in float32; ")
+
+
+@pytest.mark.parametrize(
+    ("ways", "is_exact"),
+    [(("torch", "vectors"), True), (("torch", "vectors", "matrix unit"), False)],
+)
+def test_streams_resume_with_the_same_bits_where_prompts_have_one_unit(
+    ways: tuple[PromptWay, ...], is_exact: bool, folder: Path, machine: Machine
+) -> None:
+    kernels = cpu_kernels(Steps(*ways), machine, PackerChoice(None))  # type: ignore[arg-type]
+    assert kernels is not None
+    assert kernels.resumes_exactly == is_exact
+    assert ("close numbers" in kernels.summary()) != is_exact
+    assert kernels.processor == target()
 
 
 class Plain:

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from engine.config import CoreConfig
-from engine.core.startup.fingerprint import answer_fingerprint, model_state
+from engine.core.startup.fingerprint import answer_fingerprint, model_state, processor_digest
 from engine.protocol import CpuKernels
 
 COMPILED = CpuKernels(steps="compiled", products="8 bfloat16", kv_dtype="float32", num_threads=1)
@@ -49,6 +49,15 @@ def test_other_numbers_are_another_engine(tmp_path: Path) -> None:
         fingerprint(folder, tensor_parallel=2),
     }
     assert len(found) == 6
+
+
+def test_another_processor_is_stated_apart() -> None:
+    zen4, zen5 = (
+        CpuKernels(steps="compiled", processor=f"x86_64-unknown-linux-gnu {name} +avx512f")
+        for name in ("znver4", "znver5")
+    )
+    assert processor_digest(zen4) != processor_digest(zen5)
+    assert processor_digest(None) == processor_digest(CpuKernels(steps="torch")) == ""
 
 
 def state(folder: Path, **settings: object) -> list[str]:

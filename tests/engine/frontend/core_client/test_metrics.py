@@ -43,7 +43,7 @@ async def test_metrics_have_the_names_and_labels_of_the_contract(running: Runnin
         'engine_abort_to_free_seconds_count{state="grammar"} 0.0',
         'engine_abort_to_free_seconds_count{state="decode"} 1.0', "engine_step_seconds_count 1.0",
         "engine_detokenize_seconds_count 1.0",
-        'engine_cpu_kernels_info{kv_dtype="bfloat16",products="3 by int8",reason="",steps="compiled",threads="2"} 1.0',
+        'engine_cpu_kernels_info{kv_dtype="bfloat16",products="3 by int8",reason="",resumes="exact",steps="compiled",',
         'engine_stage_counts_total{kind="cached_tokens",lane="interactive",prompt_bucket="0-256"}',
         'engine_ttft_seconds_bucket{lane="interactive",le="0.0001",',
     ):  # fmt: skip

@@ -78,6 +78,25 @@ def test_a_stream_goes_on_at_an_engine_of_the_same_digest_only() -> None:
     assert (channel.choices, channel.id, channel.created) == (begun().choices, "chatcmpl-1", 7)
 
 
+@pytest.mark.parametrize(
+    ("rule", "value", "is_taken"),
+    [
+        ("exact", "exact;0123;zen5", True),
+        ("exact", "exact;0123;zen4", False),
+        ("exact", "close;0123;zen5", False),
+        ("best_effort", "exact;0123;zen4", True),
+        ("best_effort", "close;0123;amx", True),
+        ("best_effort", "exact;0124;zen5", False),
+    ],
+)
+def test_another_processor_continues_a_stream_with_close_numbers_only(rule: Any, value: str, is_taken: bool) -> None:
+    channel = begun()
+    channel.digest = "exact;0123;zen5"
+    found = ResumeOrder(rule, 3, channel).channel([(RESUME_HEADER, value.encode())])
+    assert (found is not None) == is_taken
+    assert found is None or (isinstance(found, TokenChannel) and found.digest == value)
+
+
 def test_only_streams_can_be_continued() -> None:
     assert can_resume(request())
     assert can_resume(request(n=2))
