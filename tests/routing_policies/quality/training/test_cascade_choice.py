@@ -1,4 +1,4 @@
-"""Thresholds chosen from outcomes: fewest large calls for a loss, least loss for a share, figures of held-out prompts."""
+"""Thresholds chosen from outcomes: fewest large calls for a loss, least loss for a share, held-out figures."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ from tests.routing_policies.quality.prompts import outcomes
 
 
 def case(confidence: float, *, small: float, quality: float = 0.8, fold: int = 0) -> CascadeCase:
-    return CascadeCase(
-        quality=quality, confidences=(confidence,), whole=confidence, small=small, large=1.0, fold=fold
-    )
+    return CascadeCase(quality=quality, confidences=(confidence,), whole=confidence, small=small, large=1.0, fold=fold)
 
 
 def drawn(num: int, seed: int) -> list[CascadeCase]:
@@ -102,4 +100,3 @@ def test_a_case_knows_an_end_only_of_an_answer_that_ended() -> None:
     )
     assert len(known.confidences) == FIRST_TOKENS
     assert CascadeRule(min_quality=0.9, skip_below=0.05).large_calls([known]) == [False]
-
