@@ -252,7 +252,7 @@ def _add_train(actions: argparse._SubParsersAction[CommandParser]) -> None:
         "--max-loss",
         type=ratio,
         metavar="SHARE",
-        help="choose cascade thresholds that lose this share of the large model's score, 0.01 for 1 %%",
+        help="choose cascade thresholds that lose at most this share of the large model's score, 0.01 for 1 %%",
     )
     goal.add_argument(
         "--large-share", type=ratio, metavar="SHARE", help="choose cascade thresholds for this share of large calls"
