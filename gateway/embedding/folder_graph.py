@@ -53,8 +53,8 @@ class FolderGraph:
         except Exception as error:  # both libraries raise exceptions of their own
             raise GraphUnusable(f"{type(error).__name__}: {error}") from error
         self._tokenizer.enable_truncation(_max_tokens(folder, stated))
-        if self._tokenizer.padding is None:
-            self._tokenizer.enable_padding()
+        pad_id = _read_if_there(folder / "config.json").get("pad_token_id", 0)  # RoBERTa counts positions by it
+        self._tokenizer.enable_padding(pad_id=pad_id)
         self._inputs = {one.name for one in self._session.get_inputs()}
         outputs = [one.name for one in self._session.get_outputs()]
         found = [name for name in _OUTPUTS if name in outputs]
@@ -97,7 +97,7 @@ def graph_in(folder: Path) -> Path | None:
 def _pooled(tokens: Floats, mask: NDArray[np.int64], pooling: Pooling) -> Floats:
     """Return the vectors of texts, [n, dimensions], from those of their tokens, [n, tokens, dimensions]."""
     if pooling == "cls":
-        return tokens[np.arange(len(tokens)), mask.argmax(axis=1)]
+        return np.asarray(tokens[np.arange(len(tokens)), mask.argmax(axis=1)], np.float32)
     weights = mask[:, :, None].astype(np.float32)
     return np.asarray((tokens * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1.0), np.float32)
 

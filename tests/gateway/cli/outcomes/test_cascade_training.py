@@ -17,6 +17,7 @@ from routing_policies.loading import load_policy
 from tests.routing_policies.quality.prompts import prompt
 
 POLICY = """\
+schema_version: 1
 deployments:
   - {{id: little, url: "http://localhost:1", model: s}}
   - {{id: big, url: "http://localhost:2", model: l}}
@@ -84,7 +85,7 @@ def test_thresholds_of_the_bundled_pair_lose_less_than_random_calls(
     command = ["policy", "train", "--data", str(data), *pair, "--out", str(tmp_path / "pair.json"), "--json"]
     assert main([*command, "--max-loss", "0.05"]) == 0
     found = json.loads(capsys.readouterr().out)["cascade"]
-    assert found["num_held_out"] > 250
+    assert found["num_held_out"] > 200
     assert found["loss_interval"][0] <= 0.05, "what was stated is within the interval of what came of it"
     assert found["loss"] < found["random_loss"]
     assert found["large_share"] < 0.8
