@@ -9,7 +9,8 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from typing import Any, BinaryIO
+from functools import partial
+from typing import Any, BinaryIO, Literal
 
 from gateway.admin.context import AdminContext, AdminSources, Replica
 from gateway.admin.views.engine_facts import EngineFacts
@@ -235,11 +236,19 @@ class Gateway:
         named = SentenceEncoder(self.config.cache.encoder) if self.config.cache.encoder else None
         packaged = InstalledEncoder(self.config.process.runtime_dir / "encoder", "int8")
         return Embedder(
-            load_encoder or (packaged if named is None else named).load,
+            load_encoder or (packaged.load if named is None else partial(self._load_named, named)),
             close=None if named is None else named.close,
             count=lambda result: self.metrics.embeddings.labels(result).inc(),
             on_failure=lambda error: self.log.failure("encoder_failed", error),
         )
+
+    async def _load_named(self, named: SentenceEncoder, thread: Executor) -> TextEncoder:
+        encoder = await named.load(thread)
+        level: Literal["info", "warning"] = "warning" if named.reason else "info"
+        self.log.event(
+            "encoder_loaded", level=level, encoder=encoder.id, backend=named.backend, graph_unused=named.reason or None
+        )
+        return encoder
 
     def _make_room(self, clock: Clock) -> AdminContext:
         return AdminContext(

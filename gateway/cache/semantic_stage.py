@@ -97,8 +97,10 @@ class SemanticStage:
         stats = self._stats(ctx, planned)
         ctx.begin_lookup = partial(self._begin, ctx, request, planned, lookup, stats)
         may_race = self._held_ratio(ResponseOrigin(planned.route.id, "", request.stream), stats) is not None
+        late_lookup_s = None if may_race else self._route_stats.times.lookup_s(self._embedder.num_waiting)
         waits = lookup.result is CacheResult.MISS and (
-            stats.order.waits(_load(planned), may_race=may_race) or _may_draft(request, planned)
+            stats.order.waits(_load(planned), late_lookup_s=late_lookup_s, is_paid=planned.is_paid)
+            or _may_draft(request, planned)
         )
         if planned.encoders:  # the router needs the vector, too
             ctx.begin_lookup(waits or may_race)
@@ -198,7 +200,7 @@ class SemanticStage:
         if is_lost or ctx.ready_at is None or ctx.record.status != _OK:
             return
         took_s = ctx.ready_at - began_at
-        stats.order.note_upstream(took_s)
+        stats.order.note_upstream(took_s, now - began_at)
         for one in (source, source._replace(deployment="")):
             times.note_response(one, took_s, now)
 
@@ -224,7 +226,8 @@ class SemanticStage:
                 lookup.on_stored = self._index_later
             return None
         subject = LookupSubject(key, wanted, TenantRoute(record.tenant, record.route), stats, needs_of(request))
-        if is_miss and not may_look:
+        is_skipped = is_miss and not may_look
+        if is_skipped:
             record.cache_reason = "skipped"
             if not planned.encoders:  # else the vector is computed for the router
                 lookup.on_stored = partial(self._look_later, partial(self._place_later, ctx, request, planned, subject))
@@ -242,7 +245,8 @@ class SemanticStage:
         semantic.on_end = partial(self._note_end, num_waiting)
         semantic.on_other = partial(self._audits.compare, ctx, request, planned)
         semantic.on_unplaced = self._late.add
-        lookup.on_stored = semantic.stored
+        place = partial(self._place_later, ctx, request, planned, subject)
+        lookup.on_stored = partial(self._place_skipped, semantic, place) if is_skipped else semantic.stored
         return semantic
 
     def _note_end(self, num_waiting: int, took_s: float, search_s: float | None) -> None:
@@ -255,6 +259,17 @@ class SemanticStage:
     def _look_later(self, place: Place, entry: CacheEntry, share: Callable[[CacheEntry], None]) -> None:
         share(entry)
         self._late.add(entry, share, place)
+
+    def _place_skipped(
+        self, semantic: SemanticLookup, place: Place, entry: CacheEntry, share: Callable[[CacheEntry], None]
+    ) -> None:
+        """Place an entry whose lookup was skipped, with the vector that was computed for the router."""
+        known = semantic.vector
+        vector = known.result() if known.done() and not known.cancelled() else None
+        if vector is None:
+            self._look_later(place, entry, share)
+        else:
+            place(entry, vector, share)
 
     def _place_later(
         self,

@@ -17,7 +17,11 @@ from typing import TYPE_CHECKING
 
 from gateway.cli import access_commands, commands, observe, policy_commands, policy_file_commands
 from gateway.cli.admin_client import add_connection
+<<<<<<< HEAD
 from gateway.cli.parsing.arguments import count, duration_s
+=======
+from gateway.cli.parsing.arguments import count, ratio
+>>>>>>> l-quality
 from gateway.cli.parsing.command_parser import EXIT_USAGE, CommandListFormatter, CommandParser, command_group
 from gateway.cli.workers import MACHINE_PROCESS
 from gateway.util.version import version
@@ -248,6 +252,16 @@ def _add_train(actions: argparse._SubParsersAction[CommandParser]) -> None:
     parser.add_argument("--strong", metavar="MODEL", help="the one it is compared with")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the coefficients go")
     parser.add_argument("--embed", action="store_true", help="learn from the embedding of each prompt too")
+    goal = parser.add_mutually_exclusive_group()
+    goal.add_argument(
+        "--max-loss",
+        type=ratio,
+        metavar="SHARE",
+        help="choose cascade thresholds that lose at most this share of the large model's score, 0.01 for 1 %%",
+    )
+    goal.add_argument(
+        "--large-share", type=ratio, metavar="SHARE", help="choose cascade thresholds for this share of large calls"
+    )
     add_connection(parser)
     parser.set_defaults(command=policy_file_commands.policy_train)
 

@@ -141,21 +141,35 @@ def policy_train(options: argparse.Namespace) -> int:
     import msgspec
 
     from gateway.cli.label_training import train_from_gateway
-    from gateway.cli.outcomes.quality_training import TrainingError, report_of, train_from_files
+    from gateway.cli.outcomes.cascade_training import choice_lines, choice_report, choose_thresholds
+    from gateway.cli.outcomes.quality_training import TrainingError, read_training_data, report_of
+    from routing_policies.quality.training.cascade_choice import CascadeGoal
 
+    goal = CascadeGoal(max_loss=options.max_loss, large_share=options.large_share)
+    has_goal = goal != CascadeGoal()
     if options.data and not (options.weak and options.strong):
         raise UsageError("--data: needs --weak and --strong, the names that outcomes have in the files")
     if options.from_gateway and options.embed:
         raise UsageError("--embed: is for --data; labels of a gateway have their embeddings already, where it made any")
+    if options.from_gateway and has_goal:
+        raise UsageError(
+            "--max-loss, --large-share: are for --data; labels of a gateway move the thresholds of its cascades "
+            "themselves, as GET /admin/api/routing/cascades shows"
+        )
     if options.out.is_dir() or not options.out.parent.is_dir():
         raise UsageError(f"--out: {options.out} is no file in a folder that exists")
     folder = settings(options).process.runtime_dir / "encoder" if options.embed else None
     held: dict[str, Any] = {}
+    notes: list[str] = []
     try:
         if options.from_gateway:
             model, held = train_from_gateway(options)
         else:
-            model = train_from_files(options.data, options.weak, options.strong, encoder_folder=folder)
+            data = read_training_data(options.data, options.weak, options.strong, encoder_folder=folder)
+            model = data.fit()
+            if has_goal:
+                choice = choose_thresholds(data, goal)
+                held["cascade"], notes = choice_report(choice), [*choice_lines(choice, goal)]
         content = msgspec.json.format(msgspec.json.encode(model, order="deterministic"), indent=1)
         options.out.write_bytes(content + b"\n")
     except (TrainingError, OSError) as error:
@@ -164,6 +178,8 @@ def policy_train(options: argparse.Namespace) -> int:
         print(f"{options.out}: learned from {model.num_prompts} prompts; put it into the folder of policy.quality_dir")
         if not model.checkpoints:
             print(_NO_CHECKPOINTS)
+        for note in notes:
+            print(plain(note))
     print(json.dumps({**report_of(model, len(content)), **held}))
     return 0
 

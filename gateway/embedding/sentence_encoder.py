@@ -1,4 +1,4 @@
-"""SentenceEncoder: any model of the sentence-transformers library, in a worker process."""
+"""SentenceEncoder: any sentence-transformers model, in a worker process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ class SentenceEncoder:
         self._read = b""
         self._dimensions = 0
         self.backend = ""
-        """Library that computes: `onnx` or `torch`."""
+        """Library that computes: `onnx` or `torch`; empty before it is loaded."""
+        self.reason = ""
+        """Why a graph of the folder is not used; empty where it is, or there is none."""
 
     @property
     def id(self) -> str:
@@ -103,7 +105,7 @@ class SentenceEncoder:
         if reply.error is not None or not reply.dimensions:
             self.close()
             raise EncoderUnavailable(f"{self._model}: {reply.error or 'no vectors'}")
-        self._dimensions, self.backend = reply.dimensions, reply.backend
+        self._dimensions, self.backend, self.reason = reply.dimensions, reply.backend, reply.reason
 
     def _exchange(self, texts: list[str]) -> NDArray[np.float32]:
         assert self._process is not None, "started"

@@ -1,6 +1,7 @@
-"""Command `python -m gateway.embedding.sentence_worker MODEL`: sentence-transformers in a process of its own.
+"""Command `python -m gateway.embedding.sentence_worker MODEL`: a sentence-transformers model in a process of its own.
 
-The library imports torch, which takes seconds and hundreds of megabytes, and a crash in it must not end the gateway.
+A folder with an ONNX graph runs on ONNX Runtime. Any other model runs in the library, which imports torch. That takes
+seconds and hundreds of megabytes, and a crash in it must not end the gateway.
 The process reads one JSON list of texts a line. It replies with one JSON line, `WorkerReply`, and behind it the vectors
 as 32-bit floats, in the machine's byte order. It ends with its standard input.
 """
@@ -9,17 +10,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from importlib.util import find_spec
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gateway.embedding.folder_graph import FolderGraph, GraphUnusable, graph_in
+
 INSTALL: Final = "pip install 'penstock[encoders]'"
 _texts: Final = msgspec.json.Decoder(list[str])
+_Encode = Callable[[list[str]], NDArray[np.float32]]
 
 
 class WorkerReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -28,6 +32,8 @@ class WorkerReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     dimensions: int = 0
     num_texts: int = 0
     backend: str = ""
+    reason: str = ""
+    """Why a graph of the folder is not used; empty where it is, or there is none."""
     error: str | None = None
 
 
@@ -36,15 +42,15 @@ def main(argv: Sequence[str]) -> int:
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no reply
     try:
-        model, backend = _load(argv[0])
-        dimensions = len(_vectors(model, ["warm up"])[0])
+        encode, backend, reason = _load(argv[0])
+        dimensions = len(encode(["warm up"])[0])
     except Exception as error:  # the libraries raise many kinds; the gateway reports each
         _reply(replies, WorkerReply(error=f"{type(error).__name__}: {error}"))
         return 1
-    _reply(replies, WorkerReply(dimensions=dimensions, backend=backend))
+    _reply(replies, WorkerReply(dimensions=dimensions, backend=backend, reason=reason))
     for line in requests:
         try:
-            vectors = _vectors(model, _texts.decode(line))
+            vectors = encode(_texts.decode(line))
         except Exception as error:
             _reply(replies, WorkerReply(error=f"{type(error).__name__}: {error}"))
         else:
@@ -52,15 +58,20 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _load(name: str) -> tuple[Any, str]:
-    """Return the model and its backend: ONNX where the folder has a graph and the library can run it."""
+def _load(name: str) -> tuple[_Encode, str, str]:
+    """Return the encoding, its backend, and why a graph of the folder is not used."""
+    folder, reason = Path(name), ""
+    graph = graph_in(folder)
+    if graph is not None:
+        try:
+            return FolderGraph(folder, graph).encode, "onnx", ""
+        except GraphUnusable as error:
+            reason = f"{graph.relative_to(folder)}: {error}"
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
-        raise RuntimeError(f"{error}; {INSTALL}") from error
-    has_graph = any(Path(name).glob("onnx/*.onnx")) or (Path(name) / "model.onnx").is_file()
-    backend: Literal["onnx", "torch"] = "onnx" if has_graph and find_spec("optimum") is not None else "torch"
-    return SentenceTransformer(name, backend=backend, device="cpu"), backend
+        raise RuntimeError("; ".join(filter(None, (reason, str(error), INSTALL)))) from error
+    return partial(_vectors, SentenceTransformer(name, device="cpu")), "torch", reason
 
 
 def _vectors(model: Any, texts: list[str]) -> NDArray[np.float32]:

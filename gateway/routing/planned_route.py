@@ -81,6 +81,7 @@ class PlannedRoute:
         "fallbacks",
         "has_field_rules",
         "hedges",
+        "is_paid",
         "is_panicking",
         "options",
         "pair_predictors",
@@ -138,6 +139,9 @@ class PlannedRoute:
             self._thresholds.want(self._cascade_pair, route.select.min_quality)
         self.candidates = tuple((deployments[item.id], item.weight) for item in route.select.resolved())
         self._members = tuple(live for live, _ in self.candidates)
+        prices = [rules[live.id].cost_per_mtok for live in self._members]
+        self.is_paid = any(price is not None and price.prompt + price.completion > 0.0 for price in prices)
+        """True if a candidate has a price, so that each answer from the cache saves money."""
         is_priced, rated = self.profile.reads_cost, rated_candidates(route.select, members, self.pair_predictors)
         self.options = tuple(
             LiveCandidate(rated.get(live.group, rules[live.id]), live, weight, is_priced=is_priced)

@@ -11,6 +11,7 @@ import numpy as np
 from loadtests.harness.card import Value
 from loadtests.routing.routing_curve import mean_and_half_width
 from loadtests.routing.routing_public import DataSet, categories_left_out, needs, random_split, trained_on
+from loadtests.routing.routing_set import interval_of
 from routing_policies.quality.features import features_of
 from routing_policies.quality.prompt import Prompt
 
@@ -31,20 +32,33 @@ def random_splits(data: DataSet, num_splits: int, notes: list[str]) -> dict[str,
 
 
 def left_out(data: DataSet, notes: list[str]) -> dict[str, Value]:
-    """Means over categories, each unknown to what is evaluated on it; and how far the worst one is above the lower end
-    of a random order's interval."""
+    """Return means over categories, each unknown to what is evaluated on it.
+
+    They come with the distance of the worst one from the lower end of a random order's interval, and with the number of
+    categories below prompt length less half the width of its interval.
+    """
     found: dict[str, list[float]] = {}
     above: dict[str, list[float]] = {}
+    num_below = dict.fromkeys(_OURS, 0)
     for category, train, test in categories_left_out(data):
-        scores = data.scores.take(test)
-        apgrs = {router: scores.apgr(need) for router, need in needs(data, train, test).items()}
-        notes.append(f"{data.name} without {category} (random 0.5 ± {scores.interval():.3f}): {_shown(apgrs)}")
+        scores, need_by = data.scores.take(test), needs(data, train, test)
+        apgrs = {router: scores.apgr(need) for router, need in need_by.items()}
+        length, low, high = interval_of(scores, need_by["prompt_length"])
+        notes.append(
+            f"{data.name} without {category} (random 0.5 ± {scores.interval():.3f}, "
+            f"length {low:.3f} to {high:.3f}): {_shown(apgrs)}"
+        )
         for router, value in apgrs.items():
             found.setdefault(router, []).append(value)
             above.setdefault(router, []).append(value - (0.5 - scores.interval()))
-    results = _summary(f"{data.name}_left_out", found, notes)
-    worst = {f"{data.name}_left_out_{name}_worst_above_random_low": min(above[name]) for name in _OURS}
-    return results | worst
+        for router in _OURS:
+            num_below[router] += apgrs[router] < length - (high - low) / 2
+    name = f"{data.name}_left_out"
+    results = _summary(name, found, notes) | {f"{name}_kinds": len(found[_OURS[0]])}
+    for router in _OURS:
+        results[f"{name}_{router}_worst_above_random_low"] = min(above[router])
+        results[f"{name}_{router}_kinds_below_length"] = num_below[router]
+    return results
 
 
 def embedded_decision_us(data: DataSet) -> float:

@@ -48,8 +48,17 @@ class Inquiry(msgspec.Struct, frozen=True):
 
     def decide(self, odds: Sequence[TokenOdds], *, is_whole: bool) -> Answer | None:
         """Return the decision after these tokens; None to wait for more."""
-        probability = self.probability(odds, is_whole=is_whole)
-        if is_whole or len(odds) >= self.first_tokens:
+        is_due = is_whole or len(odds) >= self.first_tokens
+        return self.answer(self.probability(odds, is_whole=is_whole), is_due=is_due)
+
+    def answer(self, probability: float | None, *, is_due: bool) -> Answer | None:
+        """Return the decision at a probability, None where none is known; None to wait for more.
+
+        Args:
+            probability: P(the answer is good enough).
+            is_due: True at the last token that the route waits for.
+        """
+        if is_due:
             return "go_on" if probability is not None and probability >= self.min_confidence else "hand_over"
         if probability is None:
             return None

@@ -31,7 +31,7 @@ NOT_RUN: Final[Mapping[str, list[str]]] = {
     "docs/replay.md": ["needs a recorded answer"],
     "docs/resume.md": ["starts two engines in the foreground", "takes minutes"],
     "docs/upgrading.md": ["needs your policy", "installs an environment", "needs a machine with systemd"],
-    "docs/routing.md": ["needs a gateway and prompts", "needs the predictor"],
+    "docs/routing.md": ["needs a gateway and prompts", "needs the predictor", "needs a gateway and prompts"],
 }
 """Every block with a marker, page by page."""
 

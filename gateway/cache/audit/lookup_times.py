@@ -140,6 +140,10 @@ class LookupTimes:
             now - self._newest_at > _STALE_S or self.late_ratio(source, num_waiting, now, held_ratio) <= MAX_LATE_RATIO
         )
 
+    def lookup_s(self, num_waiting: int) -> float:
+        """Return the mean time of the latest lookups, with so many texts before them; 0 where none is known."""
+        return (1 + num_waiting) * sum(self._latest) / max(1, len(self._latest))
+
     def late_ratio(self, source: ResponseOrigin, num_waiting: int, now: float, held_ratio: float = 0.0) -> float:
         """Return the share of recent responses that would begin before a lookup ends; 0 where too little is known."""
         responses = self._sources.get(source)

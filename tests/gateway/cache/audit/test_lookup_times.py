@@ -69,6 +69,16 @@ def test_what_an_idle_machine_allows_is_used_soon_after_a_busy_one(seed: int) ->
     assert played.num_useful >= 0.9 * 1000, "two of four phases are idle"
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_an_upstream_that_is_fast_for_a_minute_has_its_lookups_again_within_seconds(seed: int) -> None:
+    def changing(rng: Random, number: int) -> float:
+        return rng.lognormvariate(0.0, 0.3) * (0.005 if number // 1200 == 1 else 0.3)
+
+    played = Played(about(0.01, 0.3), changing, seed=seed, num=3600)
+    assert played.num_late <= MAX_LATE_RATIO * played.num_begun
+    assert played.num_useful >= 2400 - 60, "at most three of 120 seconds in which the upstream is slow are lost"
+
+
 def test_each_source_has_times_of_its_own() -> None:
     times, slow = LookupTimes(), SOURCE._replace(deployment="large")
     for number in range(20):

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.chat.request import ChatRequestParser
 from gateway.cli.main import main
-from gateway.cli.outcomes.quality_training import TrainingError, read_lines, train_from_files
+from gateway.cli.outcomes.quality_training import TrainingError, read_lines, read_training_data
 from gateway.routing.prompt_of import prompt_of
 from gateway.routing.quality_files import load_predictors
 from tests.gateway.test_quality_routing import EASY, write_data
@@ -47,14 +47,14 @@ def test_data_that_cannot_be_learned_from_is_reported_where_and_why(
     path = tmp_path / "data.jsonl"
     path.write_text(content)
     with pytest.raises(TrainingError, match=message):
-        train_from_files([path], "s", "l")
+        read_training_data([path], "s", "l")
 
 
 def test_equal_outcomes_and_missing_files_teach_nothing(tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     path.write_text('{"prompt": "a", "outcomes": {"s": 1, "l": 1}}\n' * 200)
     with pytest.raises(TrainingError, match="nothing to fit"):
-        train_from_files([path], "s", "l")
+        read_training_data([path], "s", "l")
     with pytest.raises(TrainingError, match="cannot be read"):
         list(read_lines([tmp_path / "none.jsonl"]))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.outcomes.quality_training import TrainingError, train_from_files
+from gateway.cli.outcomes.quality_training import TrainingError, read_training_data
 from routing_policies.quality.training.learning import learned_of
 from routing_policies.quality.training.pair_trainer import PairTrainer
 from routing_policies.quality.training.trainer_import import TrainingUnavailable, import_trainer
@@ -37,4 +37,4 @@ def test_without_it_every_way_to_train_names_the_extra() -> None:
     with pytest.raises(TrainingUnavailable, match=r"penstock\[learning\]"):
         learned_of(labels(1, 20), None)
     with pytest.raises(TrainingError, match=r"penstock\[learning\]"):
-        train_from_files([Path("outcomes.jsonl")], *PAIR)
+        read_training_data([Path("outcomes.jsonl")], *PAIR)
