@@ -17,11 +17,7 @@ from typing import TYPE_CHECKING
 
 from gateway.cli import access_commands, commands, observe, policy_commands, policy_file_commands
 from gateway.cli.admin_client import add_connection
-<<<<<<< HEAD
-from gateway.cli.parsing.arguments import count, duration_s
-=======
-from gateway.cli.parsing.arguments import count, ratio
->>>>>>> l-quality
+from gateway.cli.parsing.arguments import count, duration_s, ratio
 from gateway.cli.parsing.command_parser import EXIT_USAGE, CommandListFormatter, CommandParser, command_group
 from gateway.cli.workers import MACHINE_PROCESS
 from gateway.util.version import version
