@@ -93,7 +93,7 @@ class _CodeCache:
         if not self.is_open:
             self._waiting.append(dispatcher)
             return
-        function = dispatcher._pyfunc if isinstance(dispatcher, CFunc) else dispatcher.py_func
+        function = getattr(dispatcher, "_pyfunc", None) or dispatcher.py_func  # the former of a function for C
         try:
             dispatcher._cache = _FunctionCode(function)
         except (OSError, RuntimeError) as error:  # no folder can be written
