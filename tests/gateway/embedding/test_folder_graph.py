@@ -101,7 +101,7 @@ def test_what_cannot_be_run_is_named(copied: Path, name: str, change: Callable[[
         opened(copied)
 
 
-def test_a_damaged_graph_is_named_and_the_worker_says_why_it_is_not_used(copied: Path) -> None:
+def test_a_damaged_graph_is_named_and_the_worker_reports_why_it_is_not_used(copied: Path) -> None:
     (copied / "onnx" / "model.onnx").unlink()
     assert graph_in(copied) is None
     (copied / "onnx" / "model.onnx").write_bytes(b"no graph")

@@ -35,7 +35,7 @@ def drawn(num: int, seed: int) -> list[CascadeCase]:
     return found
 
 
-def test_a_stated_loss_is_kept_on_prompts_outside_the_choice_with_the_fewest_large_calls() -> None:
+def test_a_stated_loss_holds_for_prompts_outside_the_choice_with_the_fewest_large_calls() -> None:
     choice = choose_cascade(drawn(3000, 1), CascadeGoal(max_loss=0.1))
     # Sending all below t to the large model loses (1 - t)² / 2 of it: 0.1 for t = 0.553.
     assert choice.rule.min_quality == pytest.approx(0.553, abs=0.05)
@@ -43,8 +43,8 @@ def test_a_stated_loss_is_kept_on_prompts_outside_the_choice_with_the_fewest_lar
     assert choice.large_share == pytest.approx(0.553, abs=0.05)
     assert choice.random_loss > choice.loss + 0.05
     fresh = drawn(3000, 2)
-    kept = np.logical_not(choice.rule.large_calls(fresh))
-    lost = np.mean([one.small < 1.0 for one in fresh] & kept)
+    is_small = np.logical_not(choice.rule.large_calls(fresh))
+    lost = np.mean([one.small < 1.0 for one in fresh] & is_small)
     assert choice.loss_low - 0.01 <= lost <= choice.loss_high + 0.01
 
 
@@ -54,7 +54,7 @@ def test_a_stated_share_of_large_calls_is_spent_where_it_helps_most() -> None:
     assert choice.loss == pytest.approx(0.6**2 / 2, abs=0.03)
 
 
-def test_no_loss_at_all_means_the_large_model_where_confidence_tells_nothing() -> None:
+def test_no_loss_at_all_means_the_large_model_where_confidence_has_no_information() -> None:
     rng = random.Random(4)
     noise = [case(rng.random(), small=float(number % 2), fold=number % 3) for number in range(600)]
     choice = choose_cascade(noise, CascadeGoal(max_loss=0.0))
@@ -70,10 +70,10 @@ def test_a_small_model_that_is_as_good_answers_everything() -> None:
     assert (choice.large_share, choice.loss, choice.loss_high) == (0.0, 0.0, 0.0)
 
 
-def test_prompts_without_hope_are_skipped_where_that_costs_nothing_and_unknown_ones_always() -> None:
-    hopeless = [case(0.1, small=0.0, quality=0.2, fold=number % 3) for number in range(300)]
+def test_hard_prompts_are_skipped_where_that_costs_nothing_and_unknown_ones_always() -> None:
+    hard = [case(0.1, small=0.0, quality=0.2, fold=number % 3) for number in range(300)]
     good = [case(0.9, small=1.0, quality=0.9, fold=number % 3) for number in range(300)]
-    choice = choose_cascade([*hopeless, *good], CascadeGoal(max_loss=0.01))
+    choice = choose_cascade([*hard, *good], CascadeGoal(max_loss=0.01))
     assert choice.rule.skip_below == 0.5
     assert choice.large_share == 0.5
     for rule in (choice.rule, CascadeRule(min_quality=0.0, skip_below=0.05)):
