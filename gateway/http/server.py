@@ -119,6 +119,8 @@ class Server:
         self._handed: list[HandedSource] = []
         self._makers: dict[str, Callable[[], EdgeProtocol]] = {}
         """Factory of each listener's connections."""
+        self._joining: set[asyncio.Task[Any]] = set()
+        """Connections from within this process that are being accepted."""
         self._timer: asyncio.TimerHandle | None = None
         self._date_at = 0.0
         self.leaving = asyncio.Event()
@@ -140,13 +142,17 @@ class Server:
     async def join(self, name: str) -> socket.socket:
         """Return the client's end of a new connection to a listener, both ends of which are in this process."""
         own, served = socket.socketpair()
+        own.setblocking(False)
+        served.setblocking(False)
+        loop = asyncio.get_running_loop()
+        # A task of its own: an accept that is cancelled opens a connection of which uvloop never reports the end.
+        accepting = loop.create_task(loop.connect_accepted_socket(self._makers[name], served))
+        self._joining.add(accepting)
+        accepting.add_done_callback(self._joining.discard)
         try:
-            own.setblocking(False)
-            served.setblocking(False)
-            await asyncio.get_running_loop().connect_accepted_socket(self._makers[name], served)
-        except BaseException:  # cancellation too: no other code owns the sockets
+            await asyncio.shield(accepting)
+        except BaseException:  # cancellation too: no other code owns this end, and the other one ends with it
             own.close()
-            served.close()
             raise
         return own
 

@@ -238,3 +238,21 @@ async def test_a_closed_connection_leaves_nothing_for_the_garbage_collector(star
         assert connections == []
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("num_turns", [0, 1, 2, 3])
+async def test_a_joined_connection_whose_client_leaves_while_it_is_made_is_let_go(
+    start_edge: StartEdge, num_turns: int
+) -> None:
+    edge = await start_edge()
+    for _ in range(20):
+        joining = asyncio.ensure_future(edge.server.join("public"))
+        for _ in range(num_turns):
+            await asyncio.sleep(0)
+        joining.cancel()
+        for own in await asyncio.gather(joining, return_exceptions=True):
+            if isinstance(own, socket.socket):
+                own.close()  # it was made before it was called off
+    await until(lambda: edge.server.num_connections["public"] == 0)
+    assert await edge.is_serving()
+    await until(lambda: edge.server.num_connections["public"] == 0)
