@@ -14,7 +14,7 @@ from typing import Final
 
 from loadtests.harness.card import Card, Value
 from loadtests.routing.exploring_log import Misses, exploring_log, misses
-from routing_policies.off_policy.estimates import ALPHA, estimate, estimate_difference
+from routing_policies.off_policy.estimates import ALPHA, PolicyDifference, PolicyEstimate, estimate, estimate_difference
 
 _WARM: Final = 100
 _WIDTHS: Final = (1_000, 10_000, 50_000)
@@ -41,12 +41,12 @@ async def run(options: argparse.Namespace) -> Card:
                 results[f"{name}_{side}_coverage"] = 1.0 - sum(missed) / options.runs
     for num in _WIDTHS:
         log = exploring_log(options.seed, num + _WARM, ratio=options.ratio)
-        found_ones = {
+        kinds: dict[str, PolicyEstimate | PolicyDifference] = {
             "": estimate(log.series, _WARM),
             "ran_": estimate(log.ran_series, _WARM),
             "difference_": estimate_difference(log.series, log.ran_series, _WARM),
         }
-        for name, evaluated in found_ones.items():
+        for name, evaluated in kinds.items():
             results[f"{name}propensity_width_{num}"] = evaluated.propensity.high - evaluated.propensity.low
             results[f"{name}doubly_robust_width_{num}"] = evaluated.doubly_robust.high - evaluated.doubly_robust.low
     low = min(value for name, value in results.items() if name.endswith("coverage") and isinstance(value, float))

@@ -100,9 +100,6 @@ class Choice:
         """Add the output of a step. The caller handles the finish reasons `abort` and `error` before."""
         assert self.finish is None, "an answer that ended got more tokens"
         self.stages = output.stages or self.stages
-        ends = output.finish_reason
-        assert ends in (None, "stop", "length"), f"unexpected finish reason {ends}"
-        self.ended_by = ends
         if self.unreported is not None:
             self.unreported += output.token_ids
         caller = self._caller
@@ -157,6 +154,8 @@ class Choice:
 
     def _feed(self, output: SeqOutput) -> Delta:
         token_ids, ends = output.token_ids, output.finish_reason
+        assert ends in (None, "stop", "length"), f"unexpected finish reason {ends}"
+        self.ended_by = ends
         has_end_token = ends == "stop" and bool(token_ids) and token_ids[-1] in self.stop_token_ids
         parsed = self._feed_tokens(token_ids[:-1] if has_end_token else token_ids, output.logprobs)
         if has_end_token and self._matcher.matched is None:  # else a stop string ended it first
