@@ -14,7 +14,6 @@ from typing import Any
 import numba
 from numba import njit, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
-from numba.core.ccallback import CFunc
 from numba.core.registry import cpu_target
 from numba.core.serialize import dumps
 
