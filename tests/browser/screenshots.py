@@ -62,7 +62,7 @@ routes:
 """
 _TOPICS = ("my invoice", "a parcel", "the warranty", "my password", "an order", "the opening hours", "a refund")
 _FORMS = ("Where do I find {}?", "Can you help me with {}?", "How long does {} take?", "I have a question about {}.")
-_PAGES = ("overview", "requests", "policy")
+_PAGES = ("overview", "requests")
 _START_S = 300.0
 _TALK_S = 75.0
 
@@ -136,15 +136,10 @@ def photograph(page: Page, admin: str, name: str, target: Path) -> None:
     if name == "requests":
         page.locator("#list tbody tr", has_text="completed").first.click()
         page.locator("#detail h3").first.wait_for()
-    if name == "policy":
-        page.locator("#yaml").fill(page.locator("#yaml").input_value().replace("max_queue: 128", "max_queue: 64"))
-        page.locator("#diff li").first.wait_for()
-        page.locator("#plan").click()
-        page.locator("#planned dl").wait_for(timeout=60_000)
     if name == "overview":
         page.locator("figure .main-svg").last.wait_for(timeout=60_000)
     page.wait_for_timeout(2000)  # let charts be drawn to their end, and the engines' own counters come in
-    raw = page.screenshot(full_page=name in ("overview", "policy"))
+    raw = page.screenshot(full_page=name == "overview")
     path = target / f"{name}-light.png"
     path.write_bytes(raw)
     with Image.open(path) as image:
