@@ -84,15 +84,14 @@ class _CodeCache:
     def __init__(self) -> None:
         self.is_open = False
         """True once code is stored on disk."""
-        self._waiting: list[Any] = []
+        self._waiting: list[tuple[Any, Compiled]] = []
         self._told: set[str] = set()
 
-    def add(self, dispatcher: Any) -> None:
-        """Keep a function's code, now or as soon as the cache is open."""
+    def add(self, dispatcher: Any, function: Compiled) -> None:
+        """Keep the code of a function that Numba's dispatcher compiles, now or as soon as the cache is open."""
         if not self.is_open:
-            self._waiting.append(dispatcher)
+            self._waiting.append((dispatcher, function))
             return
-        function = getattr(dispatcher, "_pyfunc", None) or dispatcher.py_func  # the former of a function for C
         try:
             dispatcher._cache = _FunctionCode(function)
         except (OSError, RuntimeError) as error:  # no folder can be written
@@ -103,7 +102,7 @@ class _CodeCache:
         numba.config.CACHE_DIR = str(folder)
         self.is_open = True
         while self._waiting:
-            self.add(self._waiting.pop())
+            self.add(*self._waiting.pop())
 
     def tell(self, what: str, error: Exception | str) -> None:
         """Log once what does not work, however many functions it is about."""
@@ -188,5 +187,5 @@ def target() -> str:
 
 def _compile(function: Compiled, fastmath: frozenset[str]) -> Compiled:
     found: Compiled = njit(function, **options(fastmath))
-    CODE_CACHE.add(found)
+    CODE_CACHE.add(found, function)
     return found

@@ -30,7 +30,7 @@ class CompiledKernel:
         signature = types.void(*(types.intp,) * num_arguments)
         self._code = CFunc(function, (signature.args, signature.return_type), {}, options(FAST))
         self._prototype = ctypes.CFUNCTYPE(None, *(ctypes.c_ssize_t,) * num_arguments)
-        CODE_CACHE.add(self._code)
+        CODE_CACHE.add(self._code, function)
 
     @cached_property
     def address(self) -> int:

@@ -126,7 +126,8 @@ def greedy_add(seq_id: int, prompt: list[int], max_tokens: int) -> Add:
 
 
 def test_a_core_starts_serves_aborts_and_stops(tmp_path: Path, checkpoint: Path) -> None:
-    config = {"model_dir": str(checkpoint), "device": "cpu", "num_threads": 1, "num_blocks": 64, "max_num_seqs": 4}
+    config: dict[str, Any] = {"model_dir": str(checkpoint), "device": "cpu", "num_threads": 1, "num_blocks": 64}
+    config["max_num_seqs"] = 4
     with core_process(tmp_path, **config) as (front, process):
         phases, ready = front.wait_until_ready()
         assert [phase.name for phase in phases] == ["import", "weights", "kv_pool", "warm_up"]
