@@ -37,7 +37,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A zip file of a checkout, in a folder of its own as `git archive --prefix` writes it, that names one header anew."""
+    """A zip file of a checkout in one folder, as `git archive --prefix` writes it; it names one header anew."""
     path = tmp_path / "checkout.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in ("deploy", "engine"):
