@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import zipfile
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from ray.cluster_utils import Cluster
 
 from deploy.ray.relaying import REPLICA_HEADER
 from gateway.cli.main import main
+from gateway.cli.supervisor.probe import ANSWERED, wait_for
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]  # warnings of Ray's own
 
@@ -35,7 +37,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A zip file of a checkout as `git archive --prefix` writes it, with one header named anew."""
+    """A zip file of a checkout in one folder, as `git archive --prefix` writes it; it names one header anew."""
     path = tmp_path / "checkout.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in ("deploy", "engine"):
@@ -60,6 +62,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[s
     options = {**node, "include_dashboard": True, "dashboard_host": "127.0.0.1", "dashboard_port": dashboard}
     made = Cluster(initialize_head=True, head_node_args=options)
     try:
+        # The dashboard's processes load for long, and a node has 30 s to start.
+        assert asyncio.run(wait_for(f"http://127.0.0.1:{dashboard}/api/version", 120.0)) == ANSWERED
         made.add_node(**node)
         ray.init(address=made.address, log_to_driver=False)
         serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": port})
