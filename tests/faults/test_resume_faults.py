@@ -111,12 +111,12 @@ async def test_a_stream_of_another_api_goes_on_as_well(
         chat = {**stream_of("greedy"), "messages": [{"role": "user", "content": _STORY}], "ignore_eos": False}
         num_bytes = len((await stack.call(chat)).body)
         for _ in range(2 * _NUM_POINTS):
-            point = rng.randint(num_bytes // 2, num_bytes)
+            point = rng.randint(600, max(num_bytes, 1200))
             stack.first.toxics = Toxics(limit_bytes=point, limit_behind=COMPLETION, limit_ends="reset")
             reply = await stack.call(body, path=path)
             if reply.status not in (502, 503):  # it broke before its first event, and retries were used up
                 assert content_of(reply.body) == content_of(undisturbed.body), point
-        assert await stack.num_resumed() >= 2  # others broke before their first event, or behind the last
+        assert await stack.num_resumed() >= 1  # others broke before their first event, or behind the last
 
 
 def num_accepted(engine: LoneEngine) -> float:
