@@ -159,11 +159,11 @@ def _difference(one: _Measured, other: _Measured) -> MeasureDifference | None:
 def _part(measured: _Measured, places: set[int], scale: float) -> Series:
     """Return the outcomes at these places, with 1 for what `scale` stands for."""
     choices, outcomes, highest = measured.series
-    kept, unit = [n for n, place in enumerate(measured.places) if place in places], measured.scale / scale
+    common, unit = [n for n, place in enumerate(measured.places) if place in places], measured.scale / scale
     return Series(
-        [choices[n] for n in kept],
-        [outcomes[n] * unit for n in kept],
-        None if highest is None else [highest[n] * unit for n in kept],
+        [choices[n] for n in common],
+        [outcomes[n] * unit for n in common],
+        None if highest is None else [highest[n] * unit for n in common],
     )
 
 

@@ -65,11 +65,11 @@ class Client:
         assert cache_of(await self.call(question(f"{topic}?"))) == "miss"
         for first, second in permutations(("today", "now", "kindly", "ever"), 2):
             await asyncio.sleep(0.5)
-            if await self.ask(f"{topic} {first} {second}?"):  # a question that found nothing is stored, too
+            if await self.similar(f"{topic} {first} {second}?"):  # a question that found nothing is stored, too
                 return
         raise AssertionError(f"nothing similar to {topic!r} is found")
 
-    async def ask(self, text: str) -> str | None:
+    async def similar(self, text: str) -> str | None:
         """Return the request id of a similar answer; None where another one came."""
         reply = await self.call(question(text))
         if cache_of(reply) != "hit-semantic":
@@ -142,12 +142,14 @@ async def test_each_request_has_one_notice_whenever_its_gateway_is_killed(
                 await _attached(process, client)
                 await client.store(topic, upstream)
                 texts = [f"{topic} {filler} please?" for filler in _FILLERS]
-                found = await asyncio.gather(*map(client.ask, texts[:-1]))
+                found = await asyncio.gather(*map(client.similar, texts[:-1]))
                 by_topic.append({one for one in found if one is not None})
                 await asyncio.sleep(_WRITTEN_S * (1.1 if number % 2 else rng.random()))
                 first = min(by_topic[-1])
                 killing = asyncio.create_task(_kill_at(process, rng.uniform(0.0, 0.15)))
-                ends = await asyncio.gather(client.report_wrong(first), client.ask(texts[-1]), return_exceptions=True)
+                ends = await asyncio.gather(
+                    client.report_wrong(first), client.similar(texts[-1]), return_exceptions=True
+                )
                 assert all(not isinstance(end, AssertionError) for end in ends)
                 killed_at = await killing
                 written |= {one for one, at in client.served.items() if at < killed_at - _WRITTEN_S}

@@ -20,7 +20,7 @@ _HANDED_OVER: Final = b": penstock-handed-over"
 _MAX_HELD_BYTES: Final = 1024 * 1024
 
 
-class BegunChoice(msgspec.Struct):
+class PassedChoice(msgspec.Struct):
     """What was passed on of one choice, at this engine and earlier ones."""
 
     token_ids: list[int]
@@ -45,7 +45,7 @@ class TokenChannel:
         """Read a stream; `begun` is the one that it continues."""
         self.digest = digest
         """Digest of model and prompt, as the engine states it."""
-        self.choices: dict[int, BegunChoice] = {}
+        self.choices: dict[int, PassedChoice] = {}
         """Choices of which events were passed on, by index."""
         self.id: str | None = None
         """Id of the answer; None before its first event."""
@@ -58,7 +58,7 @@ class TokenChannel:
         self._held = b""
         if begun is not None:
             self.id, self.created = begun.id, begun.created
-            self.choices = {i: BegunChoice([*one.token_ids], one.finish) for i, one in begun.choices.items()}
+            self.choices = {i: PassedChoice([*one.token_ids], one.finish) for i, one in begun.choices.items()}
 
     @property
     def num_tokens(self) -> int:
@@ -86,7 +86,7 @@ class TokenChannel:
         end = 0
         for report in _REPORT.finditer(data):
             index, finish, token_ids = report.groups()
-            choice = self.choices.setdefault(int(index), BegunChoice([]))
+            choice = self.choices.setdefault(int(index), PassedChoice([]))
             choice.token_ids += map(int, token_ids.split())
             choice.finish = None if finish is None else finish.decode("ascii")
             end = report.end()

@@ -13,7 +13,7 @@ import pytest
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.forwarding.resume.resume_order import RESUME_HEADER, ResumeOrder, can_resume, is_greedy_text
 from gateway.forwarding.resume.text_channel import TextChannel
-from gateway.forwarding.resume.token_channel import BegunChoice, TokenChannel
+from gateway.forwarding.resume.token_channel import PassedChoice, TokenChannel
 
 KEY = b"0123456789abcdef0123456789abcdef"
 DIGEST = "exact;0123"
@@ -21,7 +21,7 @@ DIGEST = "exact;0123"
 
 def begun() -> TokenChannel:
     channel = TokenChannel(DIGEST)
-    channel.choices = {0: BegunChoice([5, 151_643]), 1: BegunChoice([7], "stop")}
+    channel.choices = {0: PassedChoice([5, 151_643]), 1: PassedChoice([7], "stop")}
     channel.id, channel.created = "chatcmpl-1", 7
     return channel
 

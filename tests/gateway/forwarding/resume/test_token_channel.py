@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.forwarding.resume.token_channel import BegunChoice, TokenChannel
+from gateway.forwarding.resume.token_channel import PassedChoice, TokenChannel
 
 
 def event(text: str) -> bytes:
@@ -50,11 +50,11 @@ def test_wherever_a_stream_breaks_the_tokens_are_those_of_what_was_passed_on(len
 
 def test_tokens_of_earlier_engines_come_first() -> None:
     begun = TokenChannel("exact;a")
-    begun.choices = {0: BegunChoice([4, 5]), 2: BegunChoice([9], "stop")}
+    begun.choices = {0: PassedChoice([4, 5]), 2: PassedChoice([9], "stop")}
     channel = TokenChannel("exact;a", begun)
     assert channel.feed(EVENTS[0] + report(1)) == EVENTS[0]
-    assert channel.choices == {0: BegunChoice([4, 5, 1]), 2: BegunChoice([9], "stop")}
-    assert begun.choices[0] == BegunChoice([4, 5])
+    assert channel.choices == {0: PassedChoice([4, 5, 1]), 2: PassedChoice([9], "stop")}
+    assert begun.choices[0] == PassedChoice([4, 5])
     assert channel.num_tokens == 4
     assert (channel.id, channel.created) == ("chatcmpl-1", 7)
 
@@ -63,7 +63,7 @@ def test_each_choice_has_its_tokens_and_its_end() -> None:
     channel = TokenChannel("exact;a")
     reports = b": penstock-tokens 1 7\n\n: penstock-tokens 0 stop 5 6\n\n: penstock-tokens 2 length\n\n"
     assert channel.feed(EVENTS[0] + reports + b": penstock-tokens 1 8\n\n") == EVENTS[0]
-    assert channel.choices == {1: BegunChoice([7, 8]), 0: BegunChoice([5, 6], "stop"), 2: BegunChoice([], "length")}
+    assert channel.choices == {1: PassedChoice([7, 8]), 0: PassedChoice([5, 6], "stop"), 2: PassedChoice([], "length")}
 
 
 def test_an_engine_that_drains_leaves_the_rest_to_another() -> None:
