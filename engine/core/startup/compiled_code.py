@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from engine.config import CoreConfig
-from engine.cpu.jit.failure import CompileError, told_as_compile_error
+from engine.cpu.jit.failure import CompileError, reported_as_compile_error
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def load_with_compiled_code(config: CoreConfig, load: Callable[[CoreConfig, str]
 
 def _prepare_proposers() -> None:
     """Compile what proposers of draft tokens need. Raises CompileError."""
-    with told_as_compile_error("numba"):
+    with reported_as_compile_error("numba"):
         # Numba takes its time to import, and some cores need none of it.
         from engine.cpu.jit.compiler import keep_compiled_code
         from engine.cpu.multi_step import draft_budget, ngram
