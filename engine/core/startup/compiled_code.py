@@ -32,7 +32,7 @@ def load_with_compiled_code(config: CoreConfig, load: Callable[[CoreConfig, str]
         failure = str(error)
     # Behind the handler, which keeps the memory of what was loaded.
     logger.error(
-        "compiled code failed (%s): steps run in torch, which is several times slower, and no tokens are drafted. "
+        "compiled code failed (%s): steps run in torch, which is slower, and no tokens are drafted. "
         "`python -m engine.cpu` shows the whole error; `pip install --force-reinstall numba llvmlite` mends a damaged "
         "or mismatched installation. --no-compiled-steps --speculation off starts this way without trying",
         failure,
