@@ -12,7 +12,7 @@ import torch
 from engine.attention.base import AttentionBackend
 from engine.attention.torch_attention import TorchAttention
 from engine.config import CoreConfig
-from engine.cpu.jit.failure import told_as_compile_error
+from engine.cpu.jit.failure import reported_as_compile_error
 from engine.cpu.step.prompt_mode import MAX_TOKENS, PromptWay
 from engine.models.config.config import ModelConfig
 from engine.models.decoder import Decoder, Model
@@ -72,7 +72,7 @@ def choose_packer(config: CoreConfig, machine: Machine, model_config: ModelConfi
     reason = _reason_against(config, machine)
     if reason is not None:
         return PackerChoice(None, reason)
-    with told_as_compile_error("numba"):
+    with reported_as_compile_error("numba"):
         # Numba takes its time to import, and other machines need none of it.
         from engine.cpu.execution.model_records import NotCompilable, check_compilable
         from engine.cpu.execution.thread_pool import prepare

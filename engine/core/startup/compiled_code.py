@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from engine.config import CoreConfig
-from engine.cpu.jit.failure import CompileError, told_as_compile_error
+from engine.cpu.jit.failure import CompileError, reported_as_compile_error
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def load_with_compiled_code(config: CoreConfig, load: Callable[[CoreConfig, str]
         failure = str(error)
     # Behind the handler, which keeps the memory of what was loaded.
     logger.error(
-        "compiled code failed (%s): steps run in torch, which is several times slower, and no tokens are drafted. "
+        "compiled code failed (%s): steps run in torch, which is slower, and no tokens are drafted. "
         "`python -m engine.cpu` shows the whole error; `pip install --force-reinstall numba llvmlite` mends a damaged "
         "or mismatched installation. --no-compiled-steps --speculation off starts this way without trying",
         failure,
@@ -43,7 +43,7 @@ def load_with_compiled_code(config: CoreConfig, load: Callable[[CoreConfig, str]
 
 def _prepare_proposers() -> None:
     """Compile what proposers of draft tokens need. Raises CompileError."""
-    with told_as_compile_error("numba"):
+    with reported_as_compile_error("numba"):
         # Numba takes its time to import, and some cores need none of it.
         from engine.cpu.jit.compiler import keep_compiled_code
         from engine.cpu.multi_step import draft_budget, ngram

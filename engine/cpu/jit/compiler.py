@@ -17,7 +17,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvid
 from numba.core.registry import cpu_target
 from numba.core.serialize import dumps
 
-from engine.cpu.jit.failure import told_as_compile_error
+from engine.cpu.jit.failure import reported_as_compile_error
 
 Compiled = Callable[..., Any]
 """Compiled function; Numba makes one version for each combination of argument types."""
@@ -171,7 +171,7 @@ def compile_for_integers(function: Compiled) -> None:
     """Compile a function whose arguments are integers, or read its code from the cache. Raises CompileError."""
     dispatcher: Any = function
     signature = (types.intp,) * len(inspect.signature(dispatcher.py_func).parameters)
-    with told_as_compile_error(dispatcher.py_func.__name__):
+    with reported_as_compile_error(dispatcher.py_func.__name__):
         dispatcher.compile(signature)
 
 

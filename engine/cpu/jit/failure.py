@@ -14,7 +14,7 @@ class CompileError(RuntimeError):
 
 
 @contextmanager
-def told_as_compile_error(what: str) -> Iterator[None]:
+def reported_as_compile_error(what: str) -> Iterator[None]:
     """Raise CompileError for whatever Numba, LLVM and their caches raise inside; `what` names the work."""
     try:
         yield

@@ -17,7 +17,7 @@ from numba.core import cgutils
 from numba.core.ccallback import CFunc
 
 from engine.cpu.jit.compiler import CODE_CACHE, FAST, Compiled, options
-from engine.cpu.jit.failure import told_as_compile_error
+from engine.cpu.jit.failure import reported_as_compile_error
 from engine.cpu.jit.intrinsics import intrinsic
 
 
@@ -35,7 +35,7 @@ class CompiledKernel:
     @cached_property
     def address(self) -> int:
         """Address of the code, which is compiled or read from the cache now. Raises CompileError."""
-        with told_as_compile_error(self.name):
+        with reported_as_compile_error(self.name):
             self._code.compile()
         address: Any = self._code.address
         return int(address)

@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.cpu.gemm.arithmetic import exp
 from engine.cpu.jit.compiler import compiled
-from engine.cpu.jit.failure import told_as_compile_error
+from engine.cpu.jit.failure import reported_as_compile_error
 
 SURENESSES = 10
 """Number of confidence classes; each class covers half the doubt of the one before it."""
@@ -55,7 +55,7 @@ def likeliest(logits: Any, tokens: Any, kinds: Any) -> None:
             kinds[row, head] = SURENESSES * head + sureness
 
 
-@told_as_compile_error("engine.cpu.multi_step.argmax")
+@reported_as_compile_error("engine.cpu.multi_step.argmax")
 def prepare() -> None:
     """Compile the kernel or load it from disk; the first time on a machine takes seconds. Raises CompileError."""
     told = np.zeros((1, 1), np.int64)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from engine.cpu.jit.compiler import compiled_exactly
-from engine.cpu.jit.failure import told_as_compile_error
+from engine.cpu.jit.failure import reported_as_compile_error
 from engine.cpu.multi_step.draft_records import DRAFT_END, TRIALS
 
 
@@ -107,7 +107,7 @@ def observe(trials: Any, acceptance_rates: Any, kind: int, is_right: bool, decay
     acceptance_rates[kind] = found.accepted / found.tried
 
 
-@told_as_compile_error("engine.cpu.multi_step.draft_budget")
+@reported_as_compile_error("engine.cpu.multi_step.draft_budget")
 def prepare() -> None:
     """Compile all kernels or load them from disk; the first time on a machine takes seconds. Raises CompileError."""
     told, counts, ends = np.zeros((1, 1), np.int64), np.zeros(1, np.int64), np.zeros(1, DRAFT_END)

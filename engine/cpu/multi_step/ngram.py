@@ -11,7 +11,7 @@ import numpy as np
 from numba import carray
 
 from engine.cpu.jit.compiler import compiled_exactly
-from engine.cpu.jit.failure import told_as_compile_error
+from engine.cpu.jit.failure import reported_as_compile_error
 from engine.cpu.jit.intrinsics import pointer_to
 from engine.cpu.jit.layout import STEP_COSTS
 from engine.cpu.multi_step.draft_budget import plan
@@ -293,7 +293,7 @@ def _has(tokens: Any, token: int) -> bool:
     return False
 
 
-@told_as_compile_error("engine.cpu.multi_step.ngram")
+@reported_as_compile_error("engine.cpu.multi_step.ngram")
 def prepare() -> None:
     """Compile all kernels or load them from disk; the first time on a machine takes seconds. Raises CompileError."""
     memory = np.zeros(WAYS, np.int64), np.zeros(WAYS, np.int64)

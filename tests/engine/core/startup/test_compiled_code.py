@@ -9,7 +9,7 @@ import pytest
 
 from engine.config import CoreConfig
 from engine.core.startup.compiled_code import load_with_compiled_code
-from engine.cpu.jit.failure import CompileError, told_as_compile_error
+from engine.cpu.jit.failure import CompileError, reported_as_compile_error
 from engine.protocol import Shutdown
 from tests.engine.core.checkpoints import transformers_greedy
 from tests.engine.core.test_process import core_process, greedy_add
@@ -93,7 +93,7 @@ def test_the_core_serves_in_torch(tmp_path: Path, checkpoint: Path, fault: str, 
         assert process.wait(_TIMEOUT_S) == 0
     log = (tmp_path / "core.log").read_text()
     (line,) = [line for line in log.splitlines() if "ERROR" in line or "WARNING" in line]
-    assert f"{reason}): steps run in torch, which is several times slower, and no tokens are drafted" in line
+    assert f"{reason}): steps run in torch, which is slower, and no tokens are drafted" in line
     assert "mends a damaged or mismatched installation" in line
     assert "Traceback" not in log
 
@@ -105,7 +105,7 @@ def test_what_is_loaded_before_the_failure_is_loaded_again_without_compiled_code
 
     def load(config: CoreConfig, failure: str) -> str:
         loads.append((config.compute.compiled_steps, config.drafting.speculation, failure))
-        with told_as_compile_error("kernel"):
+        with reported_as_compile_error("kernel"):
             if not failure:
                 raise MemoryError("LLVM\nand more")
         return "loaded"
@@ -127,7 +127,7 @@ def test_settings_that_are_wrong_are_not_taken_for_a_failure_of_the_compiler(tmp
         load_with_compiled_code(CoreConfig.of(tmp_path, compiled_steps=False), load)
 
 
-def test_a_reason_is_one_short_line_and_told_once() -> None:
-    with pytest.raises(CompileError) as told, told_as_compile_error("outer"), told_as_compile_error("inner"):
+def test_a_reason_is_one_short_line_and_given_once() -> None:
+    with pytest.raises(CompileError) as raised, reported_as_compile_error("outer"), reported_as_compile_error("inner"):
         raise TypeError("\n\n  " + "x" * 500)
-    assert str(told.value) == f"inner: TypeError: {'x' * 500}"[:200]
+    assert str(raised.value) == f"inner: TypeError: {'x' * 500}"[:200]
