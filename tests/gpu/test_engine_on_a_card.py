@@ -27,7 +27,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def answers(folder: Path, tmp_path: Path, **settings: Any) -> dict[int, list[int]]:
-    config = {"model_dir": str(folder), "device": "cuda", "dtype": "float32", "num_blocks": 64, "max_num_seqs": 4}
+    config: dict[str, Any] = {
+        "model_dir": str(folder),
+        "device": "cuda",
+        "dtype": "float32",
+        "num_blocks": 64,
+        "max_num_seqs": 4,
+    }
     socket_folder = Path(tempfile.mkdtemp(dir=tmp_path))
     with core_process(socket_folder, **(config | settings)) as (front, process):
         front.wait_until_ready()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,13 @@ PROMPTS = {1: PROMPT, 2: PROMPT[:5], 3: PROMPT[10:50], 4: PROMPT[3:30]}
 def test_greedy_text_equals_transformers(family: str, cuda_graphs: bool, tmp_path: Path) -> None:
     reference = make_reference(family)
     folder = save_checkpoint(reference, tmp_path / "model")
-    settings = {"device": "cuda", "dtype": "float32", "num_blocks": 96, "max_num_seqs": 4, "max_num_batched_tokens": 50}
+    settings: dict[str, Any] = {
+        "device": "cuda",
+        "dtype": "float32",
+        "num_blocks": 96,
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 50,
+    }
     with core_process(tmp_path, model_dir=str(folder), cuda_graphs=cuda_graphs, **settings) as (front, process):
         front.wait_until_ready()
         for seq_id, prompt in PROMPTS.items():

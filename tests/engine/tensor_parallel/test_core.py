@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,13 @@ def command_of(pid: str) -> bytes:
 
 
 def test_a_core_of_two_processes_serves_and_leaves_none_behind(tmp_path: Path, checkpoint: Path) -> None:
-    config = {"model_dir": str(checkpoint), "device": "cpu", "num_threads": 2, "num_blocks": 64, "max_num_seqs": 4}
+    config: dict[str, Any] = {
+        "model_dir": str(checkpoint),
+        "device": "cpu",
+        "num_threads": 2,
+        "num_blocks": 64,
+        "max_num_seqs": 4,
+    }
     with core_process(tmp_path, **config, tensor_parallel=2, overlap="on") as (front, process):
         front.wait_until_ready()
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
