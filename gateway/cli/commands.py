@@ -260,15 +260,15 @@ def _root() -> Path:
     return IMPORT_ROOT
 
 
-def wait(options: argparse.Namespace) -> int:
+def wait_for_url(options: argparse.Namespace) -> int:
     """Wait until a server answers, for service managers that start what needs it."""
-    from gateway.cli.supervisor.probe import ANSWERED, wait_for
+    from gateway.cli.supervisor.probe import ANSWERED, wait_for_server
     from gateway.http.certificate import CertificateError
 
     if not options.url.startswith(("http://", "https://")):
         raise UsageError(f"URL: expected one such as http://127.0.0.1:8080/readyz, got {options.url!r}")
     try:
-        last = asyncio.run(wait_for(options.url, options.timeout_s, tls_cert=options.tls_cert))
+        last = asyncio.run(wait_for_server(options.url, options.timeout_s, tls_cert=options.tls_cert))
     except CertificateError as error:
         raise UsageError(str(error)) from error
     if last != ANSWERED:

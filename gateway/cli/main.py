@@ -266,7 +266,7 @@ def _add_wait(commands_of: argparse._SubParsersAction[CommandParser]) -> None:
         "--timeout-s", type=duration_s, default=60.0, metavar="S", help="longest wait (default %(default)s)"
     )
     parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="the server's certificate, where it is its own")
-    parser.set_defaults(command=commands.wait)
+    parser.set_defaults(command=commands.wait_for_url)
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:

@@ -49,7 +49,7 @@ async def get(
         return ProbeResult(status=response.status_code, body=None)
 
 
-async def wait_for(
+async def wait_for_server(
     url: str,
     limit_s: float,
     *,

@@ -19,7 +19,7 @@ from ray.cluster_utils import Cluster
 
 from deploy.ray.relaying import REPLICA_HEADER
 from gateway.cli.main import main
-from gateway.cli.supervisor.probe import ANSWERED, wait_for
+from gateway.cli.supervisor.probe import ANSWERED, wait_for_server
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]  # warnings of Ray's own
 
@@ -63,7 +63,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[s
     made = Cluster(initialize_head=True, head_node_args=options)
     try:
         # The dashboard's processes load for long, and a node has 30 s to start.
-        assert asyncio.run(wait_for(f"http://127.0.0.1:{dashboard}/api/version", 120.0)) == ANSWERED
+        assert asyncio.run(wait_for_server(f"http://127.0.0.1:{dashboard}/api/version", 120.0)) == ANSWERED
         made.add_node(**node)
         ray.init(address=made.address, log_to_driver=False)
         serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": port})

@@ -88,7 +88,7 @@ def test_a_unit_counts_as_started_when_its_probe_answers(unit: str) -> None:
     program, *arguments = command.split()
     assert program == "/opt/penstock/bin/penstock", "a minimal system has no curl"
     options = build_parser().parse_args(arguments)
-    assert options.command is commands.wait
+    assert options.command is commands.wait_for_url
     assert float(service["TimeoutStartSec"][0]) > options.timeout_s
     assert "/readyz" in command or environment(unit)["STARTUP_URL"].endswith("/livez")
     assert service["Restart"] == ["on-failure"]

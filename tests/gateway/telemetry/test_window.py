@@ -73,7 +73,7 @@ def test_a_series_has_equal_steps_that_sum_up_to_the_window() -> None:
     assert "ttft_seconds" not in steps[0].histograms
 
 
-def test_steps_are_kept_only_as_long_as_a_window_shows_them() -> None:
+def test_steps_are_retained_only_as_long_as_a_window_shows_them() -> None:
     world, names = World(), frozenset({"requests_total"})
     for _ in range(int(2 * 3600 / STEP_S)):
         world.step(1)

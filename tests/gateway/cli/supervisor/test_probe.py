@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.supervisor.probe import ANSWERED, ProbeResult, get, reachable, wait_for
+from gateway.cli.supervisor.probe import ANSWERED, ProbeResult, get, reachable, wait_for_server
 from gateway.http.certificate import CertificateError
 
 
@@ -57,7 +57,7 @@ async def test_a_server_is_waited_for_until_it_answers_with_200() -> None:
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        assert await wait_for(f"http://127.0.0.1:{port}/readyz", 60.0, pause_s=0.0) == ANSWERED
+        assert await wait_for_server(f"http://127.0.0.1:{port}/readyz", 60.0, pause_s=0.0) == ANSWERED
     assert paths == [b"/readyz"] * 3
 
 
@@ -66,11 +66,11 @@ async def test_the_end_of_the_wait_has_the_cause(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
-        assert "connect" in await wait_for(url, 5.0, clock=lambda: next(times), pause_s=0.0)
+        assert "connect" in await wait_for_server(url, 5.0, clock=lambda: next(times), pause_s=0.0)
     assert list(times) == []
     (tmp_path / "no.pem").write_text("none")
     with pytest.raises(CertificateError):
-        await wait_for(url, 0.0, tls_cert=tmp_path / "no.pem")
+        await wait_for_server(url, 0.0, tls_cert=tmp_path / "no.pem")
 
 
 def test_every_interface_is_reached_through_this_machines_own() -> None:
