@@ -16,6 +16,11 @@ AT_LATEST: Final = 1_000
 
 Requests leave no cycles, but a rare code path may.
 """
+AT_LATEST_S: Final = 600.0
+"""Seconds without a full collection after which a process under light but steady load does one.
+
+Refused bodies and lost connections leave a few objects each, which would add up over hours.
+"""
 _YOUNG: Final = (20_000, 20)
 """Thresholds of `gc.set_threshold` for the two young generations."""
 _NEVER_BY_ITSELF: Final = 1 << 30
@@ -28,6 +33,7 @@ class GcPolicy:
         """Create the policy; `is_idle` returns True while no client waits for this process."""
         self._is_idle = is_idle
         self._collect = collect
+        self._num_looks = 0
 
     def start(self) -> None:
         """Exclude all current objects from collection, and turn off automatic full collections."""
@@ -43,5 +49,8 @@ class GcPolicy:
 
     def look(self, num_young: int) -> None:
         """Collect if it is time; `num_young` counts young collections since the last full one."""
-        if num_young >= AT_LATEST or (num_young >= WHEN_IDLE and self._is_idle()):
+        self._num_looks += 1
+        is_late = num_young >= AT_LATEST or (num_young > 0 and self._num_looks * LOOK_EVERY_S >= AT_LATEST_S)
+        if is_late or (num_young >= WHEN_IDLE and self._is_idle()):
+            self._num_looks = 0
             self._collect()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.util.gc_policy import AT_LATEST, WHEN_IDLE, GcPolicy
+from gateway.util.gc_policy import AT_LATEST, AT_LATEST_S, LOOK_EVERY_S, WHEN_IDLE, GcPolicy
 
 
 class Counted:
@@ -46,6 +46,25 @@ def test_a_busy_process_collects_only_when_it_was_busy_for_very_long() -> None:
     assert counted.num_collections == 0
     counted.collector.look(AT_LATEST)
     assert counted.num_collections == 1
+
+
+def test_light_but_steady_load_delays_a_collection_by_minutes_and_not_by_hours() -> None:
+    counted = Counted()
+    counted.is_idle = False
+    for _ in range(round(AT_LATEST_S / LOOK_EVERY_S) - 1):
+        counted.collector.look(1)
+    assert counted.num_collections == 0
+    counted.collector.look(1)
+    assert counted.num_collections == 1
+    counted.collector.look(1)
+    assert counted.num_collections == 1
+
+
+def test_a_process_without_any_traffic_collects_nothing() -> None:
+    counted = Counted()
+    for _ in range(2 * round(AT_LATEST_S / LOOK_EVERY_S)):
+        counted.collector.look(0)
+    assert counted.num_collections == 0
 
 
 @pytest.mark.usefixtures("thresholds")
