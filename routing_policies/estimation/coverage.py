@@ -26,6 +26,8 @@ LEAST_COVERAGE: Final = 0.5
 MOST_COVERAGE: Final = 0.99
 _OFFSET_S: Final = 0.005
 """Seconds added to both sides of a score, so that times near 0 do not make it large."""
+_LEAST_BOUND_S: Final = 0.001
+"""Shortest bound that is stated: in the first requests scores may be so low that none could be met."""
 _STEP: Final = 0.05
 """Step of a shift: a missed bound at coverage 0.95 raises the next one by 5 %, twenty met ones lower it by as much."""
 _MAX_SHIFT: Final = 3.0
@@ -132,5 +134,5 @@ def ttft_score_of(forecast_s: float, ttft_s: float) -> float:
 
 
 def ttft_bound_of(forecast_s: float, limit: float) -> float:
-    """Return the time in seconds at which a forecast reaches the limit of its score."""
-    return max((max(forecast_s, 0.0) + _OFFSET_S) * exp(limit) - _OFFSET_S, 0.0)
+    """Return the time in seconds at which a forecast reaches the limit of its score, and at least a millisecond."""
+    return max((max(forecast_s, 0.0) + _OFFSET_S) * exp(limit) - _OFFSET_S, _LEAST_BOUND_S)

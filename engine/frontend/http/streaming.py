@@ -11,7 +11,7 @@ from engine.frontend.core_client.mailbox import RequestAbandoned, StreamHandedOv
 from engine.frontend.http.wire import DONE, CollectedChoice, TokenUsage, Wire
 from engine.frontend.request.asgi import EVENT_STREAM, Send, send_answer, start_answer
 from engine.frontend.request.errors import ApiError, overloaded_error
-from engine.frontend.resume.token_report import HANDED_OVER, token_reports
+from engine.frontend.resume.token_report import HANDED_OVER, token_report
 from engine.frontend.text.choice import Choice, Delta
 
 Gained = list[tuple[Choice, Delta]]
@@ -97,7 +97,7 @@ class Relay:
         """Send all events of one gain in a single write."""
         if parts := [*self._text_events(gained), *self._finish_events(gained, None)]:
             if self._reports:
-                parts += token_reports([one for one in self._generation.choices if one.index in self._begun])
+                parts.append(token_report([one for one in self._generation.choices if one.index in self._begun]))
             await self._write_events(parts, more=True)
 
     async def _send_ending(self, gained: Gained, include_usage: bool) -> None:

@@ -1,9 +1,10 @@
 """TokenChannel: a stream's tokens, which its engine reports between the events, and the events that they cover.
 
-An engine with an order for it writes a comment `: penstock-tokens 0 17 4` behind the events of those tokens of the
-choice with index 0, and `: penstock-tokens 0 stop 2` behind the choice's end. The channel takes the comments out, and
-passes events on only once the report behind them is there. So whatever the client has received, the gateway knows its
-tokens exactly, wherever the stream breaks.
+An engine with an order for it writes a comment `: penstock-tokens 0 17 4,1 stop 2` behind the events of one write: the
+tokens of the choice with index 0, and the last one of the choice with index 1, which has ended. One comment has all
+choices of these events, so it is there for all of them or for none. The channel takes the comments out, and passes
+events on only once the comment behind them is there. So whatever the client has received, the gateway knows its tokens
+exactly, wherever the stream breaks.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import Final
 
 import msgspec
 
-_REPORT: Final = re.compile(rb"(?<![^\n]): penstock-tokens ([0-9]+)(?: (stop|length))?((?: [0-9]+)*)\n\n")
+_OF_CHOICE: Final = rb"[0-9]+(?: (?:stop|length))?(?: [0-9]+)*"
+_REPORT: Final = re.compile(rb"(?<![^\n]): penstock-tokens (%b(?:,%b)*)\n\n" % (_OF_CHOICE, _OF_CHOICE))
+_ENDS: Final = ("stop", "length")
 _EVENT: Final = b"data: "
 _DONE_EVENT: Final = b"data: [DONE]\n\n"
 _HANDED_OVER: Final = b": penstock-handed-over"
@@ -85,10 +88,8 @@ class TokenChannel:
             return _REPORT.sub(b"", data)
         end = 0
         for report in _REPORT.finditer(data):
-            index, finish, token_ids = report.groups()
-            choice = self.choices.setdefault(int(index), PassedChoice([]))
-            choice.token_ids += map(int, token_ids.split())
-            choice.finish = None if finish is None else finish.decode("ascii")
+            for of_choice in report[1].decode("ascii").split(","):
+                self._note(of_choice.split(" "))
             end = report.end()
         self._held = data[end:]
         if len(self._held) > _MAX_HELD_BYTES:
@@ -97,6 +98,14 @@ class TokenChannel:
         if self.id is None and whole:
             self._identify(whole)
         return _REPORT.sub(b"", whole)
+
+    def _note(self, words: list[str]) -> None:
+        """Note a choice's index, the reason for its end if there is one, and its further tokens."""
+        index, *rest = words
+        choice = self.choices.setdefault(int(index), PassedChoice([]))
+        has_end = bool(rest) and rest[0] in _ENDS
+        choice.finish = rest[0] if has_end else None
+        choice.token_ids += map(int, rest[has_end:])
 
     def finish(self) -> bytes:
         """Return what may be passed on at the end of the body: nothing, as a whole stream ends with its end mark."""

@@ -95,9 +95,13 @@ def test_each_stated_coverage_is_tracked() -> None:
     assert [sum(found) / len(found) for found in ends.values()] == pytest.approx([0.5, 0.8, 0.95], abs=0.02)
 
 
-@given(st.floats(0.0, 100.0), st.floats(0.0, 100.0))
+@given(st.floats(0.0, 100.0), st.floats(0.001, 100.0))
 def test_a_bound_has_the_score_of_its_limit(forecast_s: float, ttft_s: float) -> None:
     assert ttft_bound_of(forecast_s, ttft_score_of(forecast_s, ttft_s)) == pytest.approx(ttft_s, rel=1e-6, abs=1e-9)
+
+
+def test_no_bound_is_so_short_that_none_could_meet_it() -> None:
+    assert ttft_bound_of(0.010, ttft_score_of(0.050, 0.0)) == 0.001
 
 
 def test_a_window_forgets_its_oldest_score() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.frontend.resume.token_report import token_reports
+from engine.frontend.resume.token_report import token_report
 from engine.frontend.text.choice import Choice
 from engine.protocol import SeqOutput, TokenLogprobs
 
@@ -24,46 +24,46 @@ def output(token_ids: list[int], *, logprobs: bool = False) -> SeqOutput:
 def test_a_report_has_the_tokens_since_the_last_one() -> None:
     choice = answer()
     choice.feed(output([1, 2]))
-    assert token_reports([choice]) == [b": penstock-tokens 0 1 2\n\n"]
-    assert token_reports([choice]) == []
+    assert token_report([choice]) == b": penstock-tokens 0 1 2\n\n"
+    assert token_report([choice]) == b""
     choice.feed(output([3]))
-    assert token_reports([choice]) == [b": penstock-tokens 0 3\n\n"]
+    assert token_report([choice]) == b": penstock-tokens 0 3\n\n"
 
 
 def test_tokens_wait_for_log_probabilities_that_are_held_back() -> None:
     choice = answer(("bc",))
     choice.feed(output([1, 2], logprobs=True))
-    assert token_reports([choice]) == []
+    assert token_report([choice]) == b""
     choice.feed(output([1], logprobs=True))
-    assert token_reports([choice]) == [b": penstock-tokens 0 1 2 1\n\n"]
+    assert token_report([choice]) == b": penstock-tokens 0 1 2 1\n\n"
 
 
 def test_an_answer_that_its_own_text_ended_has_one_last_report_without_a_reason() -> None:
     choice = answer(("b",))
     choice.feed(output([1, 2], logprobs=True))
     assert choice.finish == "stop"
-    assert token_reports([choice]) == [b": penstock-tokens 0 1 2\n\n"]
-    assert token_reports([choice]) == []
+    assert token_report([choice]) == b": penstock-tokens 0 1 2\n\n"
+    assert token_report([choice]) == b""
 
 
-def test_each_choice_has_a_report_of_its_own_and_one_of_its_end() -> None:
+def test_one_report_has_all_choices_and_their_ends() -> None:
     first, second = answer(), answer(index=1)
     first.feed(output([1]))
     second.feed(output([2]))
-    assert token_reports([first, second]) == [b": penstock-tokens 0 1\n\n", b": penstock-tokens 1 2\n\n"]
+    assert token_report([first, second]) == b": penstock-tokens 0 1,1 2\n\n"
     second.feed(SeqOutput(seq_id=1, token_ids=[], finish_reason="length"))
-    assert token_reports([first, second]) == [b": penstock-tokens 1 length\n\n"]
-    assert token_reports([first, second]) == []
+    assert token_report([first, second]) == b": penstock-tokens 1 length\n\n"
+    assert token_report([first, second]) == b""
 
 
 def test_choices_wait_for_each_other_as_one_write_has_the_events_of_all() -> None:
     first, second = answer(), answer(("bc",), index=1)
     first.feed(output([1], logprobs=True))
     second.feed(output([1, 2], logprobs=True))
-    assert token_reports([first, second]) == []
+    assert token_report([first, second]) == b""
 
 
 def test_a_choice_of_a_stream_without_an_order_reports_nothing() -> None:
     choice = Choice(0, VOCABULARY.__getitem__, frozenset())
     choice.feed(output([1]))
-    assert token_reports([choice]) == []
+    assert token_report([choice]) == b""

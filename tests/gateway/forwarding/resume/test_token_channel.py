@@ -61,9 +61,17 @@ def test_tokens_of_earlier_engines_come_first() -> None:
 
 def test_each_choice_has_its_tokens_and_its_end() -> None:
     channel = TokenChannel("exact;a")
-    reports = b": penstock-tokens 1 7\n\n: penstock-tokens 0 stop 5 6\n\n: penstock-tokens 2 length\n\n"
+    reports = b": penstock-tokens 1 7,0 stop 5 6,2 length\n\n"
     assert channel.feed(EVENTS[0] + reports + b": penstock-tokens 1 8\n\n") == EVENTS[0]
     assert channel.choices == {1: PassedChoice([7, 8]), 0: PassedChoice([5, 6], "stop"), 2: PassedChoice([], "length")}
+
+
+def test_events_of_several_choices_wait_for_the_whole_report() -> None:
+    channel = TokenChannel("exact;a")
+    assert channel.feed(EVENTS[0] + EVENTS[2] + b": penstock-tokens 0 7,1 stop") == b""
+    assert not channel.has_begun
+    assert channel.feed(b" 5\n\n") == EVENTS[0] + EVENTS[2]
+    assert channel.choices == {0: PassedChoice([7]), 1: PassedChoice([5], "stop")}
 
 
 def test_an_engine_that_drains_leaves_the_rest_to_another() -> None:
