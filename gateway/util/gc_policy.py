@@ -33,7 +33,7 @@ class GcPolicy:
         """Create the policy; `is_idle` returns True while no client waits for this process."""
         self._is_idle = is_idle
         self._collect = collect
-        self._num_looks = 0
+        self._num_checks = 0
 
     def start(self) -> None:
         """Exclude all current objects from collection, and turn off automatic full collections."""
@@ -49,8 +49,8 @@ class GcPolicy:
 
     def look(self, num_young: int) -> None:
         """Collect if it is time; `num_young` counts young collections since the last full one."""
-        self._num_looks += 1
-        is_late = num_young >= AT_LATEST or (num_young > 0 and self._num_looks * LOOK_EVERY_S >= AT_LATEST_S)
+        self._num_checks += 1
+        is_late = num_young >= AT_LATEST or (num_young > 0 and self._num_checks * LOOK_EVERY_S >= AT_LATEST_S)
         if is_late or (num_young >= WHEN_IDLE and self._is_idle()):
-            self._num_looks = 0
+            self._num_checks = 0
             self._collect()
