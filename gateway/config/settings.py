@@ -273,8 +273,8 @@ class CacheSettings:
     encoder: str = ""
     """Folder or name of a sentence-transformers model for the semantic tier; empty: the packaged all-MiniLM-L6-v2.
 
-    Others run in a process of their own. A folder with `onnx/model.onnx` needs nothing else, any other model
-    `pip install 'penstock[encoders]'`.
+    Others run in a process of their own. A folder with `onnx/model.onnx` that pools by the mean or the first token
+    needs nothing else, any other model `pip install 'penstock[encoders]'`.
     """
     max_mb: int = 64
     """Memory of one process for cached responses."""

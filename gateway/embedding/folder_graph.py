@@ -43,17 +43,20 @@ class FolderGraph:
         types = [module["type"].rpartition(".")[2] for module in _read(folder / "modules.json", list[dict[str, Any]])]
         if types not in _MODULES:
             raise GraphUnusable(f"its modules are {', '.join(types)}")
-        self._pooling = _pooling_of(_read(folder / "1_Pooling" / "config.json", dict[str, Any]))
+        pooling = _read(folder / "1_Pooling" / "config.json", dict[str, Any])
+        self._pooling = _pooling_of(pooling)
         stated = _read_if_there(folder / "sentence_bert_config.json")
         self._is_lower = bool(stated.get("do_lower_case"))
         self._prompt = _prompt_of(_read_if_there(folder / "config_sentence_transformers.json"))
+        if self._prompt and pooling.get("include_prompt") is False:
+            raise GraphUnusable("its pooling leaves the prompt's tokens out")
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
             self._session = onnxruntime.InferenceSession(graph, _options(), providers=["CPUExecutionProvider"])
         except Exception as error:  # both libraries raise exceptions of their own
             raise GraphUnusable(f"{type(error).__name__}: {error}") from error
         self._tokenizer.enable_truncation(_max_tokens(folder, stated))
-        pad_id = _read_if_there(folder / "config.json").get("pad_token_id", 0)  # RoBERTa counts positions by it
+        pad_id = _read_if_there(folder / "config.json").get("pad_token_id") or 0  # RoBERTa counts positions by it
         self._tokenizer.enable_padding(pad_id=pad_id)
         self._inputs = {one.name for one in self._session.get_inputs()}
         outputs = [one.name for one in self._session.get_outputs()]

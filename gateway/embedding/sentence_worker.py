@@ -67,6 +67,8 @@ def _load(name: str) -> tuple[_Encode, str, str]:
             return FolderGraph(folder, graph).encode, "onnx", ""
         except GraphUnusable as error:
             reason = f"{graph.relative_to(folder)}: {error}"
+        except (KeyError, TypeError, AttributeError) as error:  # a file of the folder has another form
+            reason = f"{graph.relative_to(folder)}: {type(error).__name__}: {error}"
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:

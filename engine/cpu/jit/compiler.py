@@ -55,7 +55,10 @@ class _FunctionCode(FunctionCache):  # type: ignore[misc]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
-            return super().load_overload(sig, target_context)
+            found = super().load_overload(sig, target_context)
+            if found is not None and tuple(found.signature.args) != tuple(getattr(sig, "args", sig)):
+                raise DamagedCodeError("it is of another signature")
+            return found
         # A damaged pickle raises nearly every kind of exception.
         except Exception as error:
             CODE_CACHE.tell("cannot be read and is compiled anew", error)
@@ -68,7 +71,8 @@ class _FunctionCode(FunctionCache):  # type: ignore[misc]
     def _store(self, write: Callable[[], None]) -> None:
         try:
             write()
-        except (OSError, RuntimeError) as error:
+        # The code is there; a damaged index, which is read before it is written, raises nearly every kind.
+        except Exception as error:
             CODE_CACHE.tell(_NOT_STORED, error)
 
 

@@ -11,7 +11,7 @@ from engine.frontend.core_client.mailbox import RequestAbandoned, StreamHandedOv
 from engine.frontend.http.wire import DONE, CollectedChoice, TokenUsage, Wire
 from engine.frontend.request.asgi import EVENT_STREAM, Send, send_answer, start_answer
 from engine.frontend.request.errors import ApiError, overloaded_error
-from engine.frontend.resume.token_report import HANDED_OVER, token_report
+from engine.frontend.resume.token_report import HANDED_OVER, can_report, token_report
 from engine.frontend.text.choice import Choice, Delta
 
 Gained = list[tuple[Choice, Delta]]
@@ -47,6 +47,8 @@ class Relay:
         self._begun: set[int] = set()
         self._shows_usage = False
         self._reports = False
+        self._waiting: Gained = []
+        """Output of choices whose next log probabilities wait for later tokens, so that no report could cover it."""
 
     def resume(self, begun: Iterable[int]) -> None:
         """Report the tokens behind each write to the gateway; choices `begun` had their first events elsewhere."""
@@ -94,7 +96,11 @@ class Relay:
         self._generation.note_completed()
 
     async def _send_events(self, gained: Gained) -> None:
-        """Send all events of one gain in a single write."""
+        """Send all events of one gain in a single write; with reports, those that one can cover."""
+        if self._reports:
+            self._waiting += gained
+            gained = [each for each in self._waiting if can_report(each[0])]
+            self._waiting = [each for each in self._waiting if not can_report(each[0])]
         if parts := [*self._text_events(gained), *self._finish_events(gained, None)]:
             if self._reports:
                 parts.append(token_report([one for one in self._generation.choices if one.index in self._begun]))
@@ -102,6 +108,7 @@ class Relay:
 
     async def _send_ending(self, gained: Gained, include_usage: bool) -> None:
         """Send the last texts, finish reasons, the usage if requested, and [DONE]."""
+        gained = self._waiting + gained
         parts = self._text_events(gained)
         if not self._generation.is_settled and (include_usage or self._report() is not None):
             await self._write_events(parts, more=True)

@@ -15,7 +15,7 @@ from typing import Final, Literal
 import msgspec
 
 from engine.frontend.request.asgi import Headers
-from engine.frontend.request.errors import invalid_value
+from engine.frontend.request.errors import invalid_value, resume_mismatch
 
 HEADER: Final = "x-penstock-resume"
 BEGUN_CHOICES: Final = "penstock_choices"
@@ -78,7 +78,7 @@ def read_resume(headers: Headers, body: bytes, key: bytes | None) -> ResumeReque
     """Return the gateway's order; None without one, without a key, or where the signature is not the gateway's.
 
     Raises:
-        ApiError: The body's choices are not those of the order (400).
+        ApiError: The body's choices are not those of the order (400), or the order has them in another form (409).
     """
     sealed = headers.get(HEADER)
     if sealed is None or key is None:
@@ -89,6 +89,8 @@ def read_resume(headers: Headers, body: bytes, key: bytes | None) -> ResumeReque
         return None
     order = _decode_order(urlsafe_b64decode(payload))
     if not order.choices_digest:
+        if order.digest is not None:  # a gateway of another version, whose tokens are elsewhere
+            raise resume_mismatch()
         return ResumeRequest(seed=order.seed, can_move=order.can_move)
     try:
         choices = _decode_body(body).penstock_choices

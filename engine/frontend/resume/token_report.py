@@ -16,11 +16,14 @@ HANDED_OVER: Final = b": penstock-handed-over\n\n"
 """End of a stream that another engine continues, because this one drains."""
 
 
+def can_report(choice: Choice) -> bool:
+    """Return whether an engine that gets the choice's tokens so far can go on behind the events for them."""
+    return choice.finish is not None or not choice.has_open_logprobs
+
+
 def token_report(choices: Sequence[Choice]) -> bytes:
-    """Return the comment with the tokens that none had; empty if there are none, or if they wait for further events."""
-    if any(choice.finish is None and choice.has_open_logprobs for choice in choices):
-        return b""
-    found = [_of_choice(choice) for choice in choices if choice.unreported or _has_new_end(choice)]
+    """Return the comment with the tokens that none had, of the choices that can be reported; empty without any."""
+    found = [_of_choice(one) for one in choices if can_report(one) and (one.unreported or _has_new_end(one))]
     return b": penstock-tokens %b\n\n" % ",".join(found).encode("ascii") if found else b""
 
 

@@ -31,6 +31,12 @@ def choose_thresholds(data: TrainingData, goal: CascadeGoal) -> CascadeChoice:
     if not any(line.outcomes[data.pair[1]] for line in data.lines):
         raise TrainingError(f"{data.pair[1]} has no score above 0, so no share of it can be lost")
     cases = [case for fold in range(NUM_FOLDS) for case in _cases(data, fold)]
+    for fold in range(NUM_FOLDS):
+        if not any(case.large for case in cases if case.fold != fold):
+            raise TrainingError(
+                f"{len(cases)} outcomes have the log probabilities of the weak model's first {FIRST_TOKENS} tokens, or "
+                f"of a whole shorter answer, and too few of them a score of {data.pair[1]}; give more such outcomes"
+            )
     return choose_cascade(cases, goal)
 
 
@@ -49,7 +55,8 @@ def _cases(data: TrainingData, fold: int) -> Iterator[CascadeCase]:
         line, outcome = data.lines[row], data.outcomes[row]
         prediction = predictor.assess(line.as_prompt(), None if data.vectors is None else data.vectors[row]).prediction
         scores = line.outcomes[weak], line.outcomes[strong]
-        if outcome.odds:  # the others say nothing about a cascade
+        if outcome.odds and len(outcome.odds) >= min(outcome.num_tokens, FIRST_TOKENS):
+            # The others do not say where a cascade would have handed over.
             yield case_of(outcome, prediction, model.checkpoints, scores=scores, fold=fold)
 
 

@@ -49,6 +49,15 @@ async def get(
         return ProbeResult(status=response.status_code, body=None)
 
 
+def is_url(text: str) -> bool:
+    """Return whether `wait_until_up` can send requests there."""
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL:
+        return False
+    return url.scheme in ("http", "https") and bool(url.host) and 0 < (url.port or 80) < 65536
+
+
 async def wait_until_up(
     url: str,
     limit_s: float,

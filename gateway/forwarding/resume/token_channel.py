@@ -19,7 +19,7 @@ _REPORT: Final = re.compile(rb"(?<![^\n]): penstock-tokens (%b(?:,%b)*)\n\n" % (
 _ENDS: Final = ("stop", "length")
 _EVENT: Final = b"data: "
 _DONE_EVENT: Final = b"data: [DONE]\n\n"
-_HANDED_OVER: Final = b": penstock-handed-over"
+_HANDED_OVER: Final = b": penstock-handed-over\n\n"
 _MAX_HELD_BYTES: Final = 1024 * 1024
 
 
@@ -109,7 +109,7 @@ class TokenChannel:
 
     def finish(self) -> bytes:
         """Return what may be passed on at the end of the body: nothing, as a whole stream ends with its end mark."""
-        self.is_handed_over = self._held.startswith(_HANDED_OVER)
+        self.is_handed_over = self._held.endswith(_HANDED_OVER)
         return b""
 
     def _identify(self, events: bytes) -> None:

@@ -101,6 +101,14 @@ def test_what_cannot_be_run_is_named(copied: Path, name: str, change: Callable[[
         opened(copied)
 
 
+def test_a_prompt_whose_tokens_do_not_count_is_named(copied: Path) -> None:
+    prompts = {"default_prompt_name": "query", "prompts": {"query": "query: "}}
+    rewrite(copied / "config_sentence_transformers.json", lambda _: prompts)
+    rewrite(copied / "1_Pooling" / "config.json", lambda old: {**old, "include_prompt": False})
+    with pytest.raises(GraphUnusable, match="leaves the prompt's tokens out"):
+        opened(copied)
+
+
 def test_a_damaged_graph_is_named_and_the_worker_reports_why_it_is_not_used(copied: Path) -> None:
     (copied / "onnx" / "model.onnx").unlink()
     assert graph_in(copied) is None

@@ -84,3 +84,25 @@ def test_damaged_code_is_compiled_anew_and_the_next_process_finds_it(tmp_path: P
     assert "cannot be read and is compiled anew" in warning
     assert found == "0"
     assert run(tmp_path, KEEP, COMPILE, FOUND) == "1\n"
+
+
+def test_an_index_that_names_code_of_other_arguments_is_not_believed(tmp_path: Path) -> None:
+    (tmp_path / "sums.py").write_text("def successor(number):\n    return number + 1\n")
+    begin = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import sums; from numba import types"
+    compiler = "from engine.cpu.jit.compiler import compiled; successor = compiled(sums.successor)"
+    run(tmp_path, KEEP, begin, compiler, "successor.compile((types.int64,)); successor.compile((types.float64,))")
+    (index,) = tmp_path.rglob("sums.successor*.nbi")
+    index.write_bytes(index.read_bytes().replace(b".2.nbc", b".1.nbc"))
+    read = "successor.compile((types.float64,)); print(successor(1.5))"
+    warning, found = run(tmp_path, KEEP, begin, compiler, read).splitlines()
+    assert "cannot be read and is compiled anew (DamagedCodeError" in warning
+    assert found == "2.5"
+
+
+def test_a_damaged_index_that_cannot_be_written_anew_ends_no_start(tmp_path: Path) -> None:
+    run(tmp_path, KEEP, COMPILE)
+    for file in tmp_path.rglob("argmax.likeliest*.nbi"):
+        spoil(file, "truncated")
+    lines = run(tmp_path, KEEP, NO_SPACE, COMPILE, FOUND).splitlines()
+    assert "cannot be read and is compiled anew" in lines[0]
+    assert lines[-1] == "0"

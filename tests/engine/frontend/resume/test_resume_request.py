@@ -54,6 +54,13 @@ def test_a_header_without_a_signature_has_no_effect(value: bytes) -> None:
     assert read_resume(Headers({"headers": [(HEADER.encode(), value)]}), body(BEGUN), KEY) is None
 
 
+def test_an_order_whose_tokens_are_elsewhere_begins_no_second_answer() -> None:
+    order = {"seed": 3, "tokens_digest": "00", "id": "chatcmpl-1", "created": 7, "digest": "exact;ab"}
+    with pytest.raises(ApiError) as refused:
+        read_resume(headers(order), body(BEGUN), KEY)
+    assert refused.value.status == 409
+
+
 def test_a_request_without_the_header_is_none_of_these() -> None:
     assert read_resume(Headers({"headers": []}), body(BEGUN), KEY) is None
 

@@ -56,11 +56,13 @@ def test_one_report_has_all_choices_and_their_ends() -> None:
     assert token_report([first, second]) == b""
 
 
-def test_choices_wait_for_each_other_as_one_write_has_the_events_of_all() -> None:
+def test_a_choice_that_waits_holds_no_other_back() -> None:
     first, second = answer(), answer(("bc",), index=1)
     first.feed(output([1], logprobs=True))
     second.feed(output([1, 2], logprobs=True))
-    assert token_report([first, second]) == b""
+    assert token_report([first, second]) == b": penstock-tokens 0 1\n\n"
+    second.feed(output([1], logprobs=True))
+    assert token_report([first, second]) == b": penstock-tokens 1 1 2 1\n\n"
 
 
 def test_a_choice_of_a_stream_without_an_order_reports_nothing() -> None:

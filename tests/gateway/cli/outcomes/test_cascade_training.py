@@ -26,7 +26,7 @@ routes:
 """
 
 
-def write_outcomes(path: Path, *, num: int = 500, has_odds: bool = True) -> Path:
+def write_outcomes(path: Path, *, num: int = 500, has_odds: bool = True, num_tokens: int = 3) -> Path:
     """Outcomes of sums and stories; the tokens of right answers are surer."""
     rng, lines = random.Random(6), []
     for _ in range(num):
@@ -35,7 +35,7 @@ def write_outcomes(path: Path, *, num: int = 500, has_odds: bool = True) -> Path
         logprobs = [round(-rng.random() * (0.2 if is_right else 3.0), 4) for _ in range(3)]
         line: dict[str, Any] = {"prompt": prompt(rng, is_hard=is_hard).text, "outcomes": {"s": float(is_right), "l": 1}}
         if has_odds:
-            line |= {"logprobs": {"s": logprobs}, "tokens": {"s": 3}}
+            line |= {"logprobs": {"s": logprobs}, "tokens": {"s": num_tokens}}
         lines.append(json.dumps(line))
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -98,6 +98,9 @@ def test_what_thresholds_cannot_be_chosen_from_is_refused_in_words(
     assert train(data, out, "--max-loss", "0.01") == 1
     assert "0 outcomes have them, 200 are enough" in capsys.readouterr().err
     assert not out.exists()
+    cut_short = write_outcomes(tmp_path / "short.jsonl", num_tokens=90)
+    assert train(cut_short, out, "--max-loss", "0.01") == 1
+    assert "0 outcomes have the log probabilities of the weak model's first 24 tokens" in capsys.readouterr().err
     assert main(["policy", "train", "--from-gateway", "--out", str(out), "--max-loss", "0.01"]) == 2
     assert "/admin/api/routing/cascades" in capsys.readouterr().err
     for flags in (("--max-loss", "2"), ("--large-share", "nan"), ("--max-loss", "0.1", "--large-share", "0.1")):

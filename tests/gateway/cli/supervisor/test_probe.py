@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.supervisor.probe import ANSWERED, ProbeResult, get, reachable, wait_until_up
+from gateway.cli.supervisor.probe import ANSWERED, ProbeResult, get, is_url, reachable, wait_until_up
 from gateway.http.certificate import CertificateError
 
 
@@ -77,3 +77,15 @@ def test_every_interface_is_reached_through_this_machines_own() -> None:
     assert reachable("0.0.0.0:80") == "127.0.0.1:80"
     assert reachable("[::]:80") == "[::1]:80"
     assert reachable("10.0.0.1:80") == "10.0.0.1:80"
+
+
+@pytest.mark.parametrize(
+    "text", ["http://[::1/readyz", "http://127.0.0.1:99999/", "http:///readyz", "unix:/run/x", "x"]
+)
+def test_what_no_request_can_be_sent_to_is_no_url(text: str) -> None:
+    assert not is_url(text)
+
+
+def test_a_url_may_leave_its_port_out() -> None:
+    assert is_url("https://gateway.internal/readyz")
+    assert is_url("http://[::1]:8080/readyz")

@@ -76,7 +76,7 @@ def test_events_of_several_choices_wait_for_the_whole_report() -> None:
 
 def test_an_engine_that_drains_leaves_the_rest_to_another() -> None:
     channel = TokenChannel("exact;a")
-    channel.feed(EVENTS[0] + report(1) + b": penstock-handed-over\n\n")
+    channel.feed(EVENTS[0] + report(1) + EVENTS[2] + b": penstock-handed-over\n\n")
     assert channel.finish() == b""
     assert (channel.is_handed_over, token_ids_of(channel)) == (True, [1])
 
