@@ -28,6 +28,7 @@ RESUME_HEADER: Final = b"x-penstock-resume"
 _CHOICES_MEMBER: Final = b"penstock_choices"
 _EXACT: Final = "exact;"
 """Beginning of what an engine states that continues a stream with the same bits: `NUMBERS;DIGEST;PROCESSOR`."""
+_NUM_SEPARATORS: Final = 2
 
 _PLAIN_MEMBERS: Final = frozenset(
     {
@@ -97,6 +98,8 @@ class ResumeOrder(msgspec.Struct, frozen=True):
         if digest is None and self.begun is None and continuation is not None and self.is_greedy_text:
             return TextChannel()
         if digest is None or (self.rule == "exact" and not digest.startswith(_EXACT)):
+            return None
+        if digest.count(";") != _NUM_SEPARATORS:  # an engine of another version, whose reports are of another form
             return None
         if self.begun is None:
             return TokenChannel(digest)

@@ -53,7 +53,7 @@ async def two(folder: Path, *, resume: str = "exact", other: str = "tiny") -> As
         yield stack
 
 
-def reporting(*texts: str, ends: bool, digest: str | None = "exact;1", last: bytes = b"") -> Script:
+def reporting(*texts: str, ends: bool, digest: str | None = "exact;1;here", last: bytes = b"") -> Script:
     """Stream texts, each followed by the report of a token of that length; then end, or break off behind `last`."""
 
     async def script(wire: Wire) -> None:
@@ -76,7 +76,7 @@ def reporting(*texts: str, ends: bool, digest: str | None = "exact;1", last: byt
     return script
 
 
-async def begin_reported(wire: Wire, *texts: str, digest: bytes | None = b"exact;1") -> None:
+async def begin_reported(wire: Wire, *texts: str, digest: bytes | None = b"exact;1;here") -> None:
     """Begin a stream with texts, reported where there is a digest."""
     header = b"" if digest is None else b"x-penstock-resume: %b\r\n" % digest
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n%btransfer-encoding: chunked\r\n\r\n"
@@ -87,7 +87,7 @@ async def begin_reported(wire: Wire, *texts: str, digest: bytes | None = b"exact
         await wire.send(b"%x\r\n%b\r\n" % (len(payload), payload))
 
 
-def held(*texts: str, digest: bytes | None = b"exact;1", is_over: asyncio.Event | None = None) -> Script:
+def held(*texts: str, digest: bytes | None = b"exact;1;here", is_over: asyncio.Event | None = None) -> Script:
     """Stream texts; then wait until the gateway has closed the connection."""
 
     async def script(wire: Wire) -> None:
@@ -137,7 +137,7 @@ async def test_a_broken_stream_goes_on_elsewhere_with_its_tokens_seed_and_identi
         begun, order = order_of(first), order_of(second)
         assert begun == {"seed": begun["seed"], "can_move": True}
         assert (order["seed"], order["id"], order["created"]) == (begun["seed"], "chatcmpl-1", 1)
-        assert order["digest"] == "exact;1"
+        assert order["digest"] == "exact;1;here"
         assert await has_ended(stack, "resumed")
         (line,) = stack.lines()
         assert (line["outcome"], line["deployment"], line["attempts"]) == ("completed", "large", 2)
@@ -212,7 +212,7 @@ async def test_events_without_a_report_are_computed_again(tmp_path: Path) -> Non
     ("end", "script"),
     [
         ("refused", reporting("two", ends=True, digest=None)),
-        ("refused", reporting("two", ends=True, digest="exact;other")),
+        ("refused", reporting("two", ends=True, digest="exact;other;here")),
     ],
 )
 async def test_a_deployment_that_would_answer_differently_is_not_taken(
@@ -242,8 +242,8 @@ async def test_an_engine_whose_numbers_may_differ_is_taken_for_best_effort_alone
         folder = tmp_path / resume
         folder.mkdir()
         async with two(folder, resume=resume) as stack:
-            stack.small.scripts = [reporting("one ", ends=False, digest="close;1")]
-            stack.large.scripts = [reporting("two", ends=True, digest="close;1")]
+            stack.small.scripts = [reporting("one ", ends=False, digest="close;1;here")]
+            stack.large.scripts = [reporting("two", ends=True, digest="close;1;here")]
             assert text_of((await stack.call(chat(stream=True))).body) == text
 
 
@@ -403,7 +403,7 @@ async def test_completions_streams_of_other_servers_end_with_an_error_event(tmp_
 
 @pytest.mark.parametrize("is_text", [False, True])
 async def test_a_drain_by_an_operator_moves_streams_at_once(is_text: bool, tmp_path: Path) -> None:
-    digest = None if is_text else b"exact;1"
+    digest = None if is_text else b"exact;1;here"
     is_over = asyncio.Event()
     async with two_others(tmp_path) if is_text else two(tmp_path) as stack:
         stack.small.scripts = [held("one ", "two ", is_over=is_over, digest=digest)]
@@ -465,7 +465,7 @@ async def test_a_stream_that_no_deployment_takes_goes_on_at_the_one_that_drains(
             held("one "),
             reporting("two", ends=True),
         ]
-        stack.large.scripts = [reporting("two", ends=True, digest="exact;other")]
+        stack.large.scripts = [reporting("two", ends=True, digest="exact;other;here")]
         reading = asyncio.create_task(stack.call(chat(stream=True)))
         live = stack.gateway._current().deployments["small"]
         await until(lambda: bool(live.moves))

@@ -16,7 +16,7 @@ from gateway.forwarding.resume.text_channel import TextChannel
 from gateway.forwarding.resume.token_channel import PassedChoice, TokenChannel
 
 KEY = b"0123456789abcdef0123456789abcdef"
-DIGEST = "exact;0123"
+DIGEST = "exact;0123;here"
 
 
 def begun() -> TokenChannel:
@@ -58,9 +58,10 @@ def test_a_stream_that_goes_on_has_its_tokens_in_the_body_and_their_digest_in_th
 @pytest.mark.parametrize(
     ("rule", "value", "is_taken"),
     [
-        ("exact", b"exact;0123", True),
-        ("exact", b"close;0123", False),
-        ("best_effort", b"close;0123", True),
+        ("exact", b"exact;0123;here", True),
+        ("exact", b"close;0123;here", False),
+        ("exact", b"exact;0123", False),
+        ("best_effort", b"close;0123;here", True),
         ("exact", None, False),
         ("best_effort", None, False),
     ],
@@ -72,7 +73,7 @@ def test_a_stream_can_be_continued_where_its_engine_states_so(rule: Any, value: 
 
 def test_a_stream_goes_on_at_an_engine_of_the_same_digest_only() -> None:
     order = ResumeOrder("exact", 3, begun())
-    assert order.channel([(RESUME_HEADER, b"exact;other")]) is None
+    assert order.channel([(RESUME_HEADER, b"exact;other;here")]) is None
     channel = order.channel([(RESUME_HEADER, DIGEST.encode())])
     assert isinstance(channel, TokenChannel)
     assert (channel.choices, channel.id, channel.created) == (begun().choices, "chatcmpl-1", 7)
@@ -139,10 +140,10 @@ def test_no_other_stream_is_continued_from_its_text(members: dict[str, Any]) -> 
 def test_streams_without_tokens_are_read_as_text_where_the_server_continues_messages() -> None:
     order = ResumeOrder("best_effort", 3, is_greedy_text=True)
     assert isinstance(order.channel([], "trailing_message"), TextChannel)
-    assert isinstance(order.channel([(RESUME_HEADER, b"close;1")], "trailing_message"), TokenChannel)
+    assert isinstance(order.channel([(RESUME_HEADER, b"close;1;here")], "trailing_message"), TokenChannel)
     assert order.channel([]) is None
     assert ResumeOrder("best_effort", 3).channel([], "trailing_message") is None
     text = TextChannel()
-    assert ResumeOrder("best_effort", 3, text).channel([(RESUME_HEADER, b"close;1")]) is None
+    assert ResumeOrder("best_effort", 3, text).channel([(RESUME_HEADER, b"close;1;here")]) is None
     assert isinstance(ResumeOrder("best_effort", 3, text).channel([], "trailing_message"), TextChannel)
     assert ResumeOrder("best_effort", 3, begun(), is_greedy_text=True).channel([], "trailing_message") is None
