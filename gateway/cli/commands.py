@@ -262,10 +262,10 @@ def _root() -> Path:
 
 def wait_ready(options: argparse.Namespace) -> int:
     """Wait until a server answers, for service managers that start what needs it."""
-    from gateway.cli.supervisor.probe import ANSWERED, is_url, wait_until_up
+    from gateway.cli.supervisor.probe import ANSWERED, can_be_probed, wait_until_up
     from gateway.http.certificate import CertificateError
 
-    if not is_url(options.url):
+    if not can_be_probed(options.url):
         raise UsageError(f"URL: expected one such as http://127.0.0.1:8080/readyz, got {options.url!r}")
     try:
         last = asyncio.run(wait_until_up(options.url, options.timeout_s, tls_cert=options.tls_cert))

@@ -49,7 +49,7 @@ async def get(
         return ProbeResult(status=response.status_code, body=None)
 
 
-def is_url(text: str) -> bool:
+def can_be_probed(text: str) -> bool:
     """Return whether `wait_until_up` can send requests there."""
     try:
         url = httpx.URL(text)

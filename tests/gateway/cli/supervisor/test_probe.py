@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.supervisor.probe import ANSWERED, ProbeResult, get, is_url, reachable, wait_until_up
+from gateway.cli.supervisor.probe import ANSWERED, ProbeResult, can_be_probed, get, reachable, wait_until_up
 from gateway.http.certificate import CertificateError
 
 
@@ -83,9 +83,9 @@ def test_every_interface_is_reached_through_this_machines_own() -> None:
     "text", ["http://[::1/readyz", "http://127.0.0.1:99999/", "http:///readyz", "unix:/run/x", "x"]
 )
 def test_what_no_request_can_be_sent_to_is_no_url(text: str) -> None:
-    assert not is_url(text)
+    assert not can_be_probed(text)
 
 
 def test_a_url_may_leave_its_port_out() -> None:
-    assert is_url("https://gateway.internal/readyz")
-    assert is_url("http://[::1]:8080/readyz")
+    assert can_be_probed("https://gateway.internal/readyz")
+    assert can_be_probed("http://[::1]:8080/readyz")
