@@ -30,7 +30,7 @@ class ExploringLog(NamedTuple):
     truths: NDArray[np.float64]
     """Expected outcome of each request under the policy that never ran."""
     ran_truths: NDArray[np.float64]
-    """The same under the one that ran."""
+    """Expected outcome of each request under the policy that ran."""
 
     @property
     def series(self) -> Series:
@@ -81,7 +81,7 @@ def _target(is_easy: bool, *, is_late: bool) -> Mapping[str, float]:
 
 
 class Misses(NamedTuple):
-    """Whether intervals ever exclude the mean so far, after any request."""
+    """Failures of a log's intervals: each is True if its interval excluded the mean so far after any request."""
 
     propensity: bool
     doubly_robust: bool

@@ -101,7 +101,7 @@ class _Measured(NamedTuple):
     places: Sequence[int] = ()
     """Place of each outcome's request in the recording."""
     scale: float = 1.0
-    """What an outcome of 1 stands for."""
+    """Unit of the outcomes: the figure that an outcome of 1 stands for."""
 
 
 class _Records(NamedTuple):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.config import CoreConfig, EngineConfigError
+from engine.core.startup.pool_assembly import max_num_seqs
 from engine.forecast.step_cost import StepCosts
 from engine.models.decoder import Decoder, Model
 from engine.models.families.registry import read_model_config
@@ -178,7 +179,7 @@ def _draft_model(
         device=machine.device,
         block_size=config.kv.block_size,
         max_tokens=config.batch.max_num_batched_tokens,
-        max_num_seqs=min(config.batch.max_num_seqs, config.batch.max_num_batched_tokens),
+        max_num_seqs=max_num_seqs(config),
         max_blocks=-(-max_model_len // config.kv.block_size),
     )
     return DraftModelProposer(

@@ -26,7 +26,7 @@ MIN_KEY_CHARS: Final = 32
 
 
 class BegunChoice(msgspec.Struct, frozen=True):
-    """What the client has received of one choice."""
+    """Tokens of one choice of a stream that the client has received, and the end of the choice if it had come."""
 
     token_ids: tuple[int, ...] = ()
     """Tokens in order."""
