@@ -14,6 +14,7 @@ from engine.config import CoreConfig, EngineConfigError, parse_config
 from engine.core.inbox import FrontGoneError
 from engine.core.outbox import Outbox
 from engine.core.standby import StandbyEnded
+from engine.garbage import exclude_loaded
 from engine.protocol import Fatal
 
 logger = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.connect(options.socket)
-        return run_core(sock, options.config, time.monotonic, is_standby=options.standby)
+        return run_core(sock, options.config, time.monotonic, is_standby=options.standby, on_loaded=exclude_loaded)
 
 
 def leave_cores_alone(environment: MutableMapping[str, str]) -> None:
@@ -47,11 +48,21 @@ def leave_cores_alone(environment: MutableMapping[str, str]) -> None:
         environment.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
 
 
-def run_core(sock: socket.socket, config_text: str, clock: Callable[[], float], *, is_standby: bool = False) -> int:
-    """Serve the front at the other end of `sock` until Shutdown or its end; the exit status."""
+def run_core(
+    sock: socket.socket,
+    config_text: str,
+    clock: Callable[[], float],
+    *,
+    is_standby: bool = False,
+    on_loaded: Callable[[], None] = lambda: None,
+) -> int:
+    """Serve the front at the other end of `sock` until Shutdown or its end; the exit status.
+
+    `on_loaded` is called once everything that the process needs is there, before it says that it is ready.
+    """
     outbox = Outbox(sock, clock)
     try:
-        _serve(sock, outbox, parse_config(config_text), clock, is_standby=is_standby)
+        _serve(sock, outbox, parse_config(config_text), clock, is_standby=is_standby, on_loaded=on_loaded)
     except FrontGoneError as error:
         logger.info("the front is gone: %s", error)
     except StandbyEnded:
@@ -69,12 +80,19 @@ def run_core(sock: socket.socket, config_text: str, clock: Callable[[], float], 
 
 
 def _serve(
-    sock: socket.socket, outbox: Outbox, config: CoreConfig, clock: Callable[[], float], *, is_standby: bool
+    sock: socket.socket,
+    outbox: Outbox,
+    config: CoreConfig,
+    clock: Callable[[], float],
+    *,
+    is_standby: bool,
+    on_loaded: Callable[[], None],
 ) -> None:
     with outbox.phase("import"):
         # torch takes seconds to import; that is a phase reported to the front, so it happens here and not above.
         from engine.core.assembly import build_core
     loop, ready = build_core(config, sock, outbox, clock, is_standby=is_standby)
+    on_loaded()
     outbox.send(ready)
     logger.debug("ready: %s", ready)
     loop.run()

@@ -32,6 +32,7 @@ from engine.frontend.text.handling import TextHandling
 from engine.frontend.text.tokenizer import load_tokenizer
 from engine.frontend.tools.reasoning_format import choose_reasoning_format
 from engine.frontend.tools.tool_format import choose_tool_format
+from engine.garbage import exclude_loaded
 
 logger = logging.getLogger(__name__)
 
@@ -166,6 +167,7 @@ async def run_front(front: FrontConfig, core: CoreConfig, on_listening: Callable
         spawn_standby=spawn_standby,
         lora_dir=core.adapters.lora_dir,
     )
+    exclude_loaded()
     await serving.serve(on_listening)
 
 
