@@ -9,6 +9,7 @@ import ctypes
 import mmap
 from contextlib import suppress
 from math import prod
+from pathlib import Path
 
 import torch
 
@@ -60,6 +61,20 @@ def release_free_memory() -> None:
     """Give memory that the C library's allocator holds and nothing uses back to the system; glibc alone can."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def release_code_pages() -> None:
+    """Give the pages of machine code in loaded libraries back to the system, which reads those that run again.
+
+    The compiler of steps is 70 MB that serving does not use. Code is never written, so its pages equal the file's.
+    """
+    with suppress(OSError, AttributeError):
+        madvise = ctypes.CDLL(None).madvise
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            addresses, access, _, _, _, *path = line.split(maxsplit=5)
+            if access == "r-xp" and path and path[0].startswith("/"):
+                start, end = (int(address, 16) for address in addresses.split("-"))
+                madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 
 def _region(num_bytes: int) -> torch.Tensor:

@@ -36,7 +36,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.connect(options.socket)
-        return run_core(sock, options.config, time.monotonic, is_standby=options.standby, on_loaded=exclude_loaded)
+        return run_core(sock, options.config, time.monotonic, is_standby=options.standby, on_loaded=_settle)
+
+
+def _settle() -> None:
+    """Give back what only the start needed."""
+    from engine.huge_pages import release_code_pages, release_free_memory
+
+    exclude_loaded()
+    release_free_memory()
+    release_code_pages()
 
 
 def leave_cores_alone(environment: MutableMapping[str, str]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,3 +75,36 @@ def test_the_system_is_requested_wide_pages() -> None:
             flags = rest.split()
 
     assert "hg" in flags
+
+
+_AFTER_THE_START = """
+import llvmlite.binding
+import torch
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from engine.huge_pages import release_code_pages
+
+def resident_of(library):
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    code = (line for line in lines if "r-xp" in line and library in line)
+    return sum(int(next(field for field in lines if field.startswith("Rss:")).split()[1]) for _ in code)
+
+llvmlite.binding.initialize_native_target()
+before = resident_of("libllvmlite"), resident_of("libtorch_cpu")
+release_code_pages()
+after = resident_of("libllvmlite"), resident_of("libtorch_cpu")
+print(*before, *after, float((torch.ones(3, 3) @ torch.ones(3, 3)).sum()), llvmlite.binding.get_default_triple())
+"""
+
+
+@pytest.mark.skipif(not _MAPS.is_file(), reason="needs Linux")
+def test_libraries_still_run_after_their_code_was_given_back() -> None:
+    done = subprocess.run([sys.executable, "-c", _AFTER_THE_START], capture_output=True, text=True, check=True)
+
+    *sizes, product, triple = done.stdout.split()
+    before, after = [int(size) for size in sizes[:2]], [int(size) for size in sizes[2:]]
+    assert min(before) > 1000
+    assert max(after) < 0.2 * min(before)
+    assert (float(product), triple.split("-")[0]) == (27.0, platform.machine())
