@@ -49,7 +49,7 @@ def make_config(model: GgufModel) -> dict[str, Any]:
         found["quantization_config"] = {"quant_method": "gguf", "bits": min(quantized_bits)}
     scaling = _rope_scaling(model, arch)
     if scaling is not None:
-        found["rope_scaling"] = scaling | row.yarn if scaling["rope_type"] == "yarn" else scaling
+        found["rope_scaling"] = {**scaling, **row.yarn} if scaling["rope_type"] == "yarn" else scaling
     return found | row.extras(model, arch)
 
 

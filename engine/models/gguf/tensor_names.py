@@ -90,8 +90,8 @@ def _slices(
     offset = row.norm_offset if "norm" in name and not name.endswith(_PLAIN_NORM) else 0.0
     state = _STATE_NAME.fullmatch(name)
     if state is not None:
-        target = f"model.layers.{state[1]}.linear_attn.{_STATE[state[2]]}"
-        yield target, TensorSlice(source=name, shape=place.shape, is_rate=state[2] == "ssm_a")
+        hf_name = f"model.layers.{state[1]}.linear_attn.{_STATE[state[2]]}"
+        yield hf_name, TensorSlice(source=name, shape=place.shape, is_rate=state[2] == "ssm_a")
         return
     match = _LAYER_NAME.fullmatch(name)
     if match is None:

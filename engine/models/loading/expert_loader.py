@@ -78,8 +78,8 @@ class ExpertLoader:
             pairs = self._fused.projections(prefix, traits, self._config.hidden_size)
             return [self._made(traits, gate_up, down) for gate_up, down in pairs]
         if self._checkpoint.has(f"{prefix}.gate_up_proj"):
-            pairs = self._fused.stacked_projections(prefix, traits, self._config.hidden_size)
-            return [self._made(traits, gate_up, down) for gate_up, down in pairs]
+            stacked = self._fused.stacked_projections(prefix, traits, self._config.hidden_size)
+            return [self._made(traits, gate_up, down) for gate_up, down in stacked]
         if fused := self._checkpoint.first_with(f"{prefix}.gate_up_proj"):
             problem = "a quantized tensor for all experts is not read; expected tensors for each expert"
             raise CheckpointError(f"{fused}: {problem}")

@@ -73,4 +73,4 @@ def _rates_decays(prefix: str, traits: RecurrentTraits, hidden_size: int, source
 def _rows_by_part(num_heads: int, sizes: list[int]) -> list[torch.Tensor]:
     """Return the indices of each part's rows in a tensor that holds all parts of one head after the other."""
     rows = torch.arange(num_heads * sum(sizes)).view(num_heads, -1)
-    return [part.flatten() for part in rows.split(sizes, 1)]
+    return [part.flatten() for part in torch.split(rows, sizes, 1)]

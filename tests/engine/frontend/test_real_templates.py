@@ -298,8 +298,8 @@ def write_tokenizer(folder: Path, template: Any) -> None:
 )
 def test_tokens_are_those_of_transformers(template: Any, text: str, tools: list[Tool], tmp_path: Path) -> None:
     write_tokenizer(tmp_path, template)
-    theirs = AutoTokenizer.from_pretrained(tmp_path)  # type: ignore[no-untyped-call]
-    shown = [tool.as_json() for tool in tools]
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    shown: list[Any] = [tool.as_json() for tool in tools]
     expected = theirs.apply_chat_template(
         [{"role": "user", "content": text}], tools=shown or None, add_generation_prompt=True, return_dict=False
     )

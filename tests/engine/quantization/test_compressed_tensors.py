@@ -243,7 +243,7 @@ def test_fused_projections_biases_and_experts_may_be_quantized(name: str, varian
 def test_queries_with_a_gate_and_recurrent_layers_may_be_quantized(name: str, variant: str, tmp_path: Path) -> None:
     quantized, plain = write_pair(tmp_path, FORMS[name], variant)
 
-    assert difference(quantized, plain, [8]) < max(FORMS[name].tolerance, 0.04)
+    assert difference(quantized, plain, [8]) < max(FORMS[name].tolerance, 0.08)
 
 
 # The settings of a published checkpoint, with all the keys that its exporter writes.

@@ -61,9 +61,8 @@ def write_model(
     write_byte_level_vocabulary(writer, config.vocab_size)
     for name, numbers in _converted(model, arch):
         block_size, _ = gguf.GGML_QUANT_SIZES[kind]
-        is_matrix = (
-            numbers.ndim > 1 and numbers.shape[-1] % block_size == 0 and "token_embd" not in name and only in name
-        )
+        has_blocks = numbers.ndim > 1 and numbers.shape[-1] % block_size == 0 and not name.endswith(".bias")
+        is_matrix = has_blocks and "token_embd" not in name and only in name
         if is_matrix and kind != gguf.GGMLQuantizationType.F32:
             writer.add_tensor(name, gguf.quantize(numbers, kind), raw_dtype=kind)
         else:
@@ -124,6 +123,8 @@ def write_shape(writer: gguf.GGUFWriter, config: Any) -> None:
         writer.add_ssm_group_count(config.linear_num_key_heads)
         writer.add_ssm_time_step_rank(config.linear_num_value_heads)
         writer.add_ssm_inner_size(config.linear_value_head_dim * config.linear_num_value_heads)
+        if config.model_type != "qwen3_next":
+            writer.add_rope_dimension_sections([1, 1, 0, 0])
         writer.add_full_attention_interval(config.layer_types.index("full_attention") + 1)
     if config.model_type in ("mixtral", "gpt_oss", "qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next"):
         is_qwen = config.model_type.startswith("qwen")

@@ -92,10 +92,11 @@ READ_BY_TRANSFORMERS: dict[str, dict[str, Any]] = {
 }
 """Variants whose GGUF files the installed transformers reads, with the published values of what it does not read.
 
-It does not read scaled rope, biases of Llama and Mixtral's experts either.
+It does not read scaled rope, biases of Llama and Mixtral's experts, and fails at files of Qwen3.5 and gpt-oss of
+these sizes.
 """
-NOT_IN_TRANSFORMERS = ("olmo2", "olmo3", "smollm3", "granite", "glm4", "exaone4", "exaone4_full", "qwen3_5")
-"""Variants whose GGUF files the installed transformers refuses; those of Qwen3.5-MoE and Qwen3-Next as well."""
+NOT_IN_TRANSFORMERS = ("olmo2", "olmo3", "smollm3", "granite", "glm4", "exaone4", "exaone4_full", "qwen3_next")
+"""Variants whose GGUF files the installed transformers refuses."""
 
 
 @pytest.mark.parametrize("variant", READ_BY_TRANSFORMERS)
@@ -115,7 +116,7 @@ def test_transformers_refuses_the_others(variant: str, tmp_path: Path) -> None:
     file = write_model(tmp_path / "model.gguf", make_reference(variant, **VARIANTS[variant]))
 
     with pytest.raises(ValueError, match="not supported"):
-        AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=file.name)  # type: ignore[no-untyped-call]
+        AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=file.name)
 
 
 def test_every_row_is_covered() -> None:
@@ -170,4 +171,4 @@ def test_layers_that_predict_further_tokens_and_joined_experts_are_read(tmp_path
 
     logits = PagedRunner(folder).prefill(Row(list(PROMPT)), [512])
 
-    assert (logits - reference_logits(reference, PROMPT)).abs().max() < TOLERANCE
+    assert (logits - reference_logits(reference, PROMPT)).abs().max() < 1e-3

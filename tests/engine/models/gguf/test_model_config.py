@@ -40,7 +40,7 @@ def test_numbers_stored_in_float32_are_the_original_ones(tmp_path: Path) -> None
     assert (found["rms_norm_eps"], found["rope_theta"]) == (1e-5, 1000042.25)
 
 
-def test_numbers_that_float32_cannot_hold_are_kept(tmp_path: Path) -> None:
+def test_numbers_that_float32_cannot_hold_stay_as_they_are(tmp_path: Path) -> None:
     found = config(tmp_path, lambda writer: writer.add_key_value("llama.rope.freq_base", 1e300, FLOAT64))
 
     assert found["rope_theta"] == 1e300
@@ -92,7 +92,7 @@ def test_olmo_3_has_the_usual_factor_of_yarn_though_its_files_name_it(tmp_path: 
     assert found["rope_scaling"]["attention_factor"] is None
 
 
-def test_gpt_oss_rounds_no_border_of_yarn(tmp_path: Path) -> None:
+def test_gpt_oss_does_not_truncate_the_borders_of_yarn(tmp_path: Path) -> None:
     def write(writer: gguf.GGUFWriter) -> None:
         write_yarn(writer)
         writer.add_expert_count(4)
