@@ -193,7 +193,7 @@ def _text_handling(config: FrontConfig, model_dir: Path) -> TextHandling:
     return TextHandling(
         tokenizer=tokenizer,
         template=template,
-        tool_format=choose_tool_format(source, added, special),
+        tool_format=choose_tool_format(template.tool_source if template else None, added, special),
         reasoning=choose_reasoning_format(config.answers.reasoning, source, added, special),
     )
 

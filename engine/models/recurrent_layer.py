@@ -108,9 +108,12 @@ class GatedDeltaNet:
         queries, keys, values = channels.tensor_split((size, 2 * size), 1)
         shared = traits.num_value_heads // traits.num_key_heads
         queries, keys = (
-            normalize_keys(part.view(-1, traits.num_key_heads, traits.key_dim)).repeat_interleave(shared, 1)
-            for part in (queries, keys)
+            normalize_keys(part.view(-1, traits.num_key_heads, traits.key_dim)) for part in (queries, keys)
         )
+        if traits.has_tiled_values:
+            queries, keys = queries.repeat(1, shared, 1), keys.repeat(1, shared, 1)
+        else:
+            queries, keys = queries.repeat_interleave(shared, 1), keys.repeat_interleave(shared, 1)
         values = values.float().view(-1, traits.num_value_heads, traits.value_dim)
         rates, decays = rates_decays
         return DeltaInputs(queries * traits.key_dim**-0.5, keys, values, decays, rates)

@@ -124,10 +124,11 @@ def _take_codes(
     if dtype not in (torch.int8, torch.float8_e4m3fn):
         raise CheckpointError(f"{name}: expected int8 or float8_e4m3fn numbers beside a scale, got {dtype}")
     scale_name = next(found for found in (f"{name}_scale", f"{name}_scale_inv") if checkpoint.has(found))
-    if published.block is not None:
+    num_scales = checkpoint.shape(scale_name)
+    # fp8 checkpoints with one scale for each tensor or output leave the block's size out, which then has its default.
+    if published.block is not None and num_scales not in ((), (1,), (checkpoint.shape(name)[0], 1)):
         return _take_blocks(checkpoint, name, scale_name, shape, published.block)
     codes = checkpoint.take_integers(name, shape, dtype)
-    num_scales = checkpoint.shape(scale_name)
     if num_scales in ((), (1,), (1, 1)):
         scales = checkpoint.take(scale_name, num_scales).float().flatten().expand(shape[0]).contiguous()
     else:

@@ -19,9 +19,10 @@ import torch
 
 from engine.models.config.checkpoint import Checkpoint, CheckpointError
 from engine.models.config.published import PublishedQuantization
+from engine.models.gguf.blocks import Mxfp4Values
 from engine.quantization.compressed_tensors import is_compressed, take_compressed
 from engine.quantization.packed_words import group_order, split_large_groups, unpack
-from engine.quantization.weights import GroupWeight, PublishedWeight
+from engine.quantization.weights import GroupWeight, Mxfp4Weight, PublishedWeight
 
 _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
@@ -63,8 +64,10 @@ def discard_empty_bias(checkpoint: Checkpoint, prefix: str) -> None:
         checkpoint.discard(name)
 
 
-def _take_blocks(checkpoint: Checkpoint, name: str, shape: tuple[int, int]) -> GroupWeight:
+def _take_blocks(checkpoint: Checkpoint, name: str, shape: tuple[int, int]) -> GroupWeight | Mxfp4Weight:
     values = checkpoint.take_blocks(name, shape)
+    if isinstance(values, Mxfp4Values):
+        return Mxfp4Weight(values.codes, values.exponents)
     # A group without a scale holds its offset only: code 0 with the zero -1 is once the scale.
     is_constant = values.scales == 0
     scales = torch.where(is_constant, values.offsets, values.scales)

@@ -17,6 +17,8 @@ from engine.models.config.config import ModelConfig
 _FANS_OUT = frozenset({"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "w1", "w3"}) | {"q_norm", "k_norm"}
 """Modules cut by outputs. A norm over all heads is cut like the heads; a norm of each head is taken whole."""
 _FANS_IN = frozenset({"o_proj", "down_proj", "w2"})
+_OF_ALL_EXPERTS = {"gate_up_proj": (1, 2), "down_proj": (2, 1)}
+"""Axis of the inner size, and number of projections along it, in tensors [experts, out, in] of all experts."""
 _PACKED = frozenset({"qweight", "qzeros", "scales"})
 
 
@@ -45,6 +47,10 @@ class PartCheckpoint(Checkpoint):
             # The products are summed over ranks, so only one rank may add the bias.
             bias = super()._take(name, shape)
             return bias if self._rank == 0 else torch.zeros_like(bias)
+        if kind in _OF_ALL_EXPERTS:
+            axis, num_parts = _OF_ALL_EXPERTS[kind]
+            parts = super()._take(name, whole).chunk(num_parts, axis)
+            return self._checked(name, torch.cat([self._share(name, part, axis) for part in parts], axis), shape)
         if whole == shape or not self._is_cut(module):
             return super()._take(name, shape)
         if kind == "g_idx":

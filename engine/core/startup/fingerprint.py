@@ -17,7 +17,9 @@ _NUM_SAMPLES: Final = 64
 """Samples of each file of weights: a whole file of gigabytes would delay the start."""
 _WHOLE_BYTES: Final = 1024 * 1024
 _PACKAGES: Final = ("torch", "numba", "llguidance")
-_TEMPLATE_FILES: Final = frozenset({"chat_template.jinja", "chat_template.json", "tokenizer_config.json"})
+_TEMPLATE_FILES: Final = frozenset({"chat_template.json", "tokenizer_config.json"})
+"""Files with a chat template, beside those that end in `.jinja`."""
+_NAMED_TEMPLATES: Final = "additional_chat_templates/*.jinja"
 _STATED_CHARS: Final = 16
 """Characters of each digest that an engine states of its model: enough to tell two models apart."""
 
@@ -47,9 +49,8 @@ def answer_fingerprint(config: CoreConfig, device: str, dtype: str, kernels: Cpu
         "packages": [_version(name) for name in _PACKAGES],
     }
     digest = hashlib.sha256(json.dumps(how, sort_keys=True).encode())
-    for path in sorted(config.model_dir.iterdir()):
-        if path.is_file():
-            _add_file(digest, path)
+    for path in _files(config.model_dir):
+        _add_file(digest, path)
     return digest.hexdigest()
 
 
@@ -61,9 +62,8 @@ def model_state(config: CoreConfig, dtype: str, kernels: CpuKernels | None) -> s
     `answer_fingerprint`.
     """
     model, template = hashlib.sha256(), hashlib.sha256()
-    for path in sorted(config.model_dir.iterdir()):
-        if path.is_file():
-            _add_file(template if path.name in _TEMPLATE_FILES else model, path)
+    for path in _files(config.model_dir):
+        _add_file(template if path.suffix == ".jinja" or path.name in _TEMPLATE_FILES else model, path)
     kv_dtype = config.kv.kv_dtype if kernels is None else kernels.kv_dtype
     numbers = f"{config.compute.quantization}/{dtype.removeprefix('torch.')}/{kv_dtype}"
     return f"{model.hexdigest()[:_STATED_CHARS]};{numbers};{template.hexdigest()[:_STATED_CHARS]}"
@@ -74,6 +74,11 @@ def processor_digest(kernels: CpuKernels | None) -> str:
     if kernels is None or not kernels.processor:
         return ""
     return hashlib.sha256(kernels.processor.encode()).hexdigest()[:_STATED_CHARS]
+
+
+def _files(model_dir: Path) -> list[Path]:
+    """Return the files of a model in order, and those of its folder of named chat templates."""
+    return [*sorted(path for path in model_dir.iterdir() if path.is_file()), *sorted(model_dir.glob(_NAMED_TEMPLATES))]
 
 
 def _version(name: str) -> str:

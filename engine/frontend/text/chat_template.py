@@ -37,6 +37,11 @@ from engine.frontend.text.template_nodes import compared_texts, reasoning_member
 
 MAX_TEMPLATE_BYTES = 1024 * 1024
 _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_DEFAULT = "default"
+_TOOL_USE = "tool_use"
+"""Name of the template for requests with tools."""
+_OTHER_TEMPLATES = "additional_chat_templates"
+"""Folder of templates that are named by their files, beside the default one."""
 _OWN_VARIABLES = frozenset(
     {*_SPECIAL_NAMES, "messages", "tools", "documents", "add_generation_prompt", "range", "loop", "caller"}
 )
@@ -55,6 +60,7 @@ class ChatTemplate:
         nonce: Callable[[], str],
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime.datetime] = datetime.datetime.now,
+        with_tools: ChatTemplate | None = None,
     ) -> None:
         """Compile the template.
 
@@ -65,6 +71,7 @@ class ChatTemplate:
             nonce: Returns 128 random bits as hexadecimal digits.
             clock: Monotonic clock of the rendering deadline.
             now: Current time for `strftime_now`.
+            with_tools: Template for requests with tools; None: this one.
 
         Raises:
             EngineConfigError: The template has a syntax error.
@@ -98,6 +105,12 @@ class ChatTemplate:
         self._knows_developer = "developer" in source
         self._nonce = nonce
         self._clock = clock
+        self._with_tools = with_tools
+
+    @property
+    def tool_source(self) -> str:
+        """Jinja source of the template that renders requests with tools."""
+        return self.source if self._with_tools is None else self._with_tools.source
 
     def segments(
         self,
@@ -115,6 +128,8 @@ class ChatTemplate:
         Raises:
             TemplateError: The template refuses the conversation, fails or exceeds a bound.
         """
+        if tools and self._with_tools is not None:
+            return self._with_tools.segments(messages, tools, options)
         turns = [self._variables(message) for message in messages]
         calls = [self._calls(message) for message in messages]
         shown_tools = self._disarm(list(tools)) if tools else None
@@ -216,12 +231,20 @@ def load_chat_template(model_dir: Path, special_texts: Iterable[str], nonce: Cal
         EngineConfigError: The template is too long or cannot be parsed.
     """
     config = read_json(model_dir / "tokenizer_config.json")
-    source = _template_source(model_dir, config)
-    if source is None:
+    sources = _template_sources(model_dir, config)
+    if not sources:
         return None
-    if len(source.encode()) > MAX_TEMPLATE_BYTES:
+    if _DEFAULT not in sources:
+        raise EngineConfigError(f"{model_dir}: none of the chat templates is named {_DEFAULT!r}: {', '.join(sources)}")
+    if any(len(source.encode()) > MAX_TEMPLATE_BYTES for source in sources.values()):
         raise EngineConfigError(f"{model_dir}: the chat template exceeds {MAX_TEMPLATE_BYTES} bytes")
-    return ChatTemplate(source, special_tokens(config), special_texts, nonce=nonce)
+    special_texts = list(special_texts)
+
+    def compiled(name: str, with_tools: ChatTemplate | None = None) -> ChatTemplate:
+        return ChatTemplate(sources[name], named, special_texts, nonce=nonce, with_tools=with_tools)
+
+    named = special_tokens(config)
+    return compiled(_DEFAULT, compiled(_TOOL_USE) if _TOOL_USE in sources else None)
 
 
 def special_tokens(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
@@ -252,17 +275,27 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _template_source(model_dir: Path, tokenizer_config: Mapping[str, Any]) -> str | None:
+def _template_sources(model_dir: Path, tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the model's templates by their names; a single one is the default."""
     jinja_file = model_dir / "chat_template.jinja"
     if jinja_file.is_file():
-        try:
-            return jinja_file.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise EngineConfigError(f"{jinja_file}: not valid UTF-8: {error}") from error
+        others = (model_dir / _OTHER_TEMPLATES).glob("*.jinja")
+        return {_DEFAULT: _read_source(jinja_file)} | {file.stem: _read_source(file) for file in sorted(others)}
     value = read_json(model_dir / "chat_template.json").get("chat_template", tokenizer_config.get("chat_template"))
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        return {_DEFAULT: value}
     if isinstance(value, list):
         named = {item.get("name"): item.get("template") for item in value if isinstance(item, dict)}
-        value = named.get("default")
-    if value is None or isinstance(value, str):
-        return value
+        found = {name: text for name, text in named.items() if isinstance(name, str) and isinstance(text, str)}
+        if found:
+            return found
     raise EngineConfigError(f"{model_dir}: chat_template: expected a string or a list with one named 'default'")
+
+
+def _read_source(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise EngineConfigError(f"{file}: not valid UTF-8: {error}") from error

@@ -14,8 +14,8 @@ from engine.config import EngineConfigError
 from engine.huge_pages import release_pages
 from engine.models.config.config import read_json_object
 from engine.models.config.config_reader import ModelConfigError
-from engine.models.config.text_part import text_name
-from engine.models.gguf.blocks import BlockValues
+from engine.models.config.text_part import own_name, text_name
+from engine.models.gguf.blocks import BlockValues, Mxfp4Values
 from engine.models.gguf.folder import is_prepared
 from engine.models.gguf.number_file import mapped_numbers
 from engine.models.gguf.tensors import GgufTensors
@@ -28,6 +28,9 @@ _MAX_HEADER_BYTES = 32 << 20
 _MAX_NAMES_SHOWN = 5
 _MAX_NAME_SHOWN = 128
 """Maximum length of a name in a message, in characters."""
+_FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+"""Dtypes of codes that need a scale."""
+_PACKED = "is packed, which is read of projections only; leave it out of the quantization"
 # Old exporters saved this table, which follows from config.json.
 _DERIVED = re.compile(r"rotary_emb\.inv_freq$")
 
@@ -59,7 +62,7 @@ class TensorSource(Protocol):
         """Return whether the tensor is a matrix in quantized blocks."""
         ...
 
-    def blocks(self, name: str) -> BlockValues | None:
+    def blocks(self, name: str) -> BlockValues | Mxfp4Values | None:
         """Return the codes and scales of a matrix in quantized blocks; None for other tensors."""
         ...
 
@@ -75,7 +78,9 @@ def open_tensors(model_dir: Path) -> TensorSource:
         EngineConfigError: The folder has no weights, or a file is damaged.
     """
     files = sorted(model_dir.glob("*.gguf"))
-    return GgufTensors(files) if files else SafetensorsFiles(model_dir)
+    # Some repositories keep GGUF files beside the weights that their config.json describes.
+    has_safetensors = any((model_dir / name).is_file() for name in (_INDEX_FILE, _SINGLE_FILE))
+    return GgufTensors(files) if files and not has_safetensors else SafetensorsFiles(model_dir)
 
 
 class SafetensorsFiles:
@@ -110,7 +115,7 @@ class SafetensorsFiles:
         """Return False: the format has no quantized blocks."""
         return False
 
-    def blocks(self, name: str) -> BlockValues | None:
+    def blocks(self, name: str) -> BlockValues | Mxfp4Values | None:
         """Return None: the format has no quantized blocks."""
         return None
 
@@ -140,7 +145,7 @@ class Checkpoint:
         self.num_ignored = 0
         """Number of tensors of other parts than the text."""
         for saved_name, file_name in self._source.names():
-            name = text_name(saved_name) if is_multimodal else saved_name
+            name = text_name(saved_name) if is_multimodal else own_name(saved_name)
             if name is None:
                 self.num_ignored += 1
                 continue
@@ -167,6 +172,8 @@ class Checkpoint:
             CheckpointError: The tensor is missing, misshapen or not floating-point.
         """
         tensor = self._take(name, shape)
+        if tensor.dtype in _FLOAT8:
+            raise self._error(name, _PACKED)
         if not tensor.is_floating_point():
             raise self._error(name, f"expected floating-point numbers, got {tensor.dtype}")
         return tensor
@@ -213,7 +220,7 @@ class Checkpoint:
         """Return whether a tensor that is not taken yet is a matrix in quantized blocks."""
         return name in self._remaining and self._source.has_blocks(self._saved_names[name])
 
-    def take_blocks(self, name: str, shape: tuple[int, ...]) -> BlockValues:
+    def take_blocks(self, name: str, shape: tuple[int, ...]) -> BlockValues | Mxfp4Values:
         """Take the codes and scales of a matrix in quantized blocks.
 
         Raises:
@@ -274,8 +281,7 @@ class Checkpoint:
     def _missing(self, name: str) -> CheckpointError:
         prefix = name.removesuffix(".weight")
         if self.has(f"{prefix}.qweight") or self.has(f"{prefix}.weight_packed"):
-            problem = "is packed, which is read of projections only; leave it out of the quantization"
-            return self._error(name, problem)
+            return self._error(name, _PACKED)
         return CheckpointError(f"{self._model_dir}: missing tensor {name}")
 
     def _error(self, name: str, problem: str) -> CheckpointError:

@@ -50,7 +50,7 @@ class ExpertTraits:
     has_bias: bool = False
     """True if the router and the experts' projections have biases."""
     are_fused: bool = False
-    """True if one tensor holds a projection of all experts: inputs first, gate and up in turn."""
+    """True if one tensor holds a projection of all experts, inputs first, gate and up in turn; not in GGUF files."""
     gate_limit: float | None = None
     """Limit of gate and up before a clamped SwiGLU; None: the model's plain activation."""
     gate_gain: float = 1.0
@@ -69,6 +69,11 @@ class RecurrentTraits:
     value_dim: int
     window: int
     """Number of tokens that its convolution sees."""
+    layout: Literal["plain", "by_key_head", "rates_by_key_head"] = "plain"
+    """Projections of which each key head's and those of its value heads follow one another: none, all, or rates and
+    decays alone."""
+    has_tiled_values: bool = False
+    """True if neighbouring value heads belong to neighbouring key heads, and not to the same one."""
 
     @property
     def num_channels(self) -> int:
@@ -240,7 +245,7 @@ def read_base_config(reader: ConfigReader, traits: ModelTraits, whole: ConfigRea
         model_type=reader.string("model_type"),
         vocab_size=reader.positive_integer("vocab_size"),
         hidden_size=hidden_size,
-        intermediate_size=reader.positive_integer("intermediate_size"),
+        intermediate_size=reader.positive_integer("intermediate_size", default=_unused_dense_size(reader, traits)),
         num_layers=reader.num_layers(),
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
@@ -276,6 +281,12 @@ def refuse_unsupported(whole: ConfigReader, reader: ConfigReader, traits: ModelT
     activation = reader.string(key, default=names[0])
     if activation not in names:
         raise reader.error(key, f"{activation!r} is not supported; expected {names[0]!r}")
+
+
+def _unused_dense_size(reader: ConfigReader, traits: ModelTraits) -> int | None:
+    """Return the size of dense MLPs where no layer has one, so that configs leave it out; None: some layer has one."""
+    experts = traits.experts
+    return experts.size if experts is not None and len(experts.layers) == reader.num_layers() else None
 
 
 def _read_dtype(reader: ConfigReader) -> torch.dtype:

@@ -13,6 +13,9 @@ _WORD_BITS = 32
 _BLOCK = (128, 128)
 _MXFP4_GROUP = 32
 _GGUF_GROUP = 32
+_GPTQ_LEAVES_OUT = "-:"
+_STATUSES = ("compressed", "frozen")
+"""Statuses of compressed-tensors whose weights are stored as codes; the first exporters wrote the second one."""
 _FORMATS = {
     "pack-quantized": ("int", (4, 8), ("channel", "group")),
     "int-quantized": ("int", (8,), ("tensor", "channel")),
@@ -68,9 +71,12 @@ def read_published(reader: ConfigReader) -> PublishedQuantization | None:
         return _read_compressed(settings)
     if method == "fp8":
         return _read_float8(settings)
+    if method == "fbgemm_fp8":
+        return PublishedQuantization(method="fp8", bits=8, group_size=None, zero_offset=0)
     if method == "mxfp4":
         return PublishedQuantization(method="mxfp4", bits=4, group_size=_MXFP4_GROUP, zero_offset=0)
-    raise settings.error("quant_method", f"{method!r} is not supported; expected {_METHODS} or the original weights")
+    problem = f"{method!r} is not supported; expected {_METHODS}, fbgemm_fp8 or the original weights"
+    raise settings.error("quant_method", problem)
 
 
 def _read_awq(settings: ConfigReader) -> PublishedQuantization:
@@ -88,7 +94,10 @@ def _read_gptq(settings: ConfigReader) -> PublishedQuantization:
     form = settings.string("checkpoint_format", default="gptq")
     if form not in ("gptq", "gptq_v2"):
         raise settings.error("checkpoint_format", f"{form!r} is not supported; expected 'gptq' or 'gptq_v2'")
-    if settings.has("dynamic"):
+    overrides = settings.child("dynamic")
+    # Patterns with this mark name modules that stay unquantized, which their tensors show anyway.
+    patterns = () if overrides is None else overrides.keys()
+    if not all(pattern.startswith(_GPTQ_LEAVES_OUT) for pattern in patterns):
         raise settings.error("dynamic", "settings that differ between layers are not supported")
     offset = 1 if form == "gptq" else 0
     return PublishedQuantization(method="gptq", bits=bits, group_size=_read_group_size(settings), zero_offset=offset)
@@ -120,8 +129,8 @@ def _read_float8(settings: ConfigReader) -> PublishedQuantization:
 
 def _read_compressed(settings: ConfigReader) -> PublishedQuantization:
     status = settings.string("quantization_status", default="compressed")
-    if status != "compressed":
-        raise settings.error("quantization_status", f"{status!r} is not supported; expected 'compressed'")
+    if status not in _STATUSES:
+        raise settings.error("quantization_status", f"{status!r} is not supported; expected {' or '.join(_STATUSES)}")
     for key in ("sparsity_config", "transform_config"):
         child = settings.child(key)
         if child is not None and not child.is_empty() and child.string("format", default="") != "dense":

@@ -12,6 +12,15 @@ _OTHER_PARTS = ("vision_tower.", "vision_model.", "visual.", "multi_modal_projec
 """Prefixes of the parts for images and for further tokens, with or without `model.` before them."""
 
 
+_FURTHER_TOKENS = "mtp."
+"""Prefix of the tensors that predict further tokens, which checkpoints of text alone have too."""
+
+
+def own_name(name: str) -> str | None:
+    """Return a tensor's name in a checkpoint of text; None: it belongs to another part."""
+    return None if name.startswith(_FURTHER_TOKENS) else name
+
+
 def text_name(name: str) -> str | None:
     """Return a tensor's name in a checkpoint of text alone; None: it belongs to another part."""
     for prefix, shorter in _TEXT_PREFIXES:

@@ -17,7 +17,7 @@ from engine.models.config.config import (
 from engine.models.config.config_reader import ConfigReader
 from engine.models.families import exaone4, glm4, gpt_oss, granite, llama, mistral, mixtral, olmo2, olmo3, phi3, smollm3
 from engine.models.families.gemma import gemma2, gemma3
-from engine.models.families.qwen import qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_moe
+from engine.models.families.qwen import qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, qwen3_next
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,16 @@ FAMILIES = {
     "mixtral": ModelFamily(mixtral.ARCHITECTURE, mixtral.read_traits),
     "qwen2_moe": ModelFamily(qwen2_moe.ARCHITECTURE, qwen2_moe.read_traits),
     "qwen3_5_text": ModelFamily(qwen3_5.ARCHITECTURE, qwen3_5.read_traits),
+    "qwen3_5_moe_text": ModelFamily(qwen3_5_moe.ARCHITECTURE, qwen3_5_moe.read_traits),
     "qwen3_moe": ModelFamily(qwen3_moe.ARCHITECTURE, qwen3_moe.read_traits),
+    "qwen3_next": ModelFamily(qwen3_next.ARCHITECTURE, qwen3_next.read_traits),
 }
 """Supported families by `model_type`."""
 
 MULTIMODAL = {
     "gemma3": "Gemma3ForConditionalGeneration",
     "qwen3_5": "Qwen3_5ForConditionalGeneration",
+    "qwen3_5_moe": "Qwen3_5MoeForConditionalGeneration",
     "mistral3": "Mistral3ForConditionalGeneration",
 }
 """Architectures of multimodal checkpoints whose text part is served, by `model_type`."""

@@ -17,6 +17,8 @@ _GEMMA2_27B_LAYERS = 46
 _GEMMA3_27B_LAYERS = 62
 _GEMMA_LOCAL_THETA = 10000.0
 _GEMMA3_PERIOD = 6
+_EXAONE4_PERIOD = 4
+_QWEN35_PERIOD = 4
 
 _AROUND = {
     "post_attention_norm": "post_attention_layernorm",
@@ -41,8 +43,14 @@ class GgufArchitecture:
     """True if the converter interleaved the two halves of each query and key head."""
     norm_offset: float = 0.0
     """Number that the converter added to the weights of all norms."""
+    yarn: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of YaRN that the file lacks, or names otherwise; null: the usual one."""
+    can_rotate_partly: bool = False
+    """True if a part of each head may stay unrotated."""
     experts: tuple[str, str, str, str] | None = None
     """Module of the experts in a layer, and the names of their gate, up and down projections."""
+    router: str = "gate"
+    """Name of the router in the module of the experts."""
 
 
 def _gemma_extras(model: GgufModel, arch: str) -> dict[str, Any]:
@@ -71,11 +79,10 @@ def _gemma3_extras(model: GgufModel, arch: str) -> dict[str, Any]:
     found = _gemma_extras(model, arch)
     found["query_pre_attn_scalar"] = _query_size(model, arch, _GEMMA3_27B_LAYERS)
     found["rope_local_base_freq"] = model.number(f"{arch}.rope.freq_base_swa", _GEMMA_LOCAL_THETA)
-    key = f"{arch}.attention.sliding_window_pattern"
-    if isinstance(model.metadata.get(key), GgufArray):
-        kinds = ["sliding_attention" if is_local else "full_attention" for is_local in model.numbers(key)]
-        return {**found, "layer_types": kinds}
-    return {**found, "sliding_window_pattern": model.integer(key, _GEMMA3_PERIOD)}
+    if kinds := _layer_types(model, arch):
+        return {**found, **kinds}
+    period = model.integer(f"{arch}.attention.sliding_window_pattern", _GEMMA3_PERIOD)
+    return {**found, "sliding_window_pattern": period}
 
 
 def _mixtral_extras(model: GgufModel, arch: str) -> dict[str, Any]:
@@ -107,19 +114,120 @@ def _qwen3_moe_extras(model: GgufModel, arch: str) -> dict[str, Any]:
     return {**_qwen_experts(model, arch), "norm_topk_prob": True}
 
 
+def _qwen35_extras(model: GgufModel, arch: str) -> dict[str, Any]:
+    num_value_heads = model.integer(f"{arch}.ssm.time_step_rank")
+    if num_value_heads < 1:
+        raise model.error(f"{arch}.ssm.time_step_rank", f"expected a positive integer, got {num_value_heads}")
+    return {
+        **_rotated_share(model, arch),
+        "linear_num_key_heads": model.integer(f"{arch}.ssm.group_count"),
+        "linear_num_value_heads": num_value_heads,
+        "linear_key_head_dim": model.integer(f"{arch}.ssm.state_size"),
+        "linear_value_head_dim": model.integer(f"{arch}.ssm.inner_size") // num_value_heads,
+        "linear_conv_kernel_dim": model.integer(f"{arch}.ssm.conv_kernel"),
+        "full_attention_interval": model.integer(f"{arch}.full_attention_interval", _QWEN35_PERIOD),
+        "linear_value_heads_are_tiled": True,
+    }
+
+
+def _qwen35_moe_extras(model: GgufModel, arch: str) -> dict[str, Any]:
+    return {**_qwen35_extras(model, arch), **_qwen2_moe_extras(model, arch)}
+
+
+def _qwen3_next_extras(model: GgufModel, arch: str) -> dict[str, Any]:
+    return {
+        **_qwen35_moe_extras(model, arch),
+        "linear_value_heads_are_tiled": False,
+        "linear_qkvz_is_split": "blk.0.ssm_in.weight" not in model.tensors,
+    }
+
+
 def _llama_extras(model: GgufModel, arch: str) -> dict[str, Any]:
     has_bias = "blk.0.attn_q.bias" in model.tensors
     return {"attention_bias": has_bias, "mlp_bias": "blk.0.ffn_gate.bias" in model.tensors}
 
 
 def _phi3_extras(model: GgufModel, arch: str) -> dict[str, Any]:
-    key = f"{arch}.attention.sliding_window"
-    window = model.integer(key, 0)
-    rotated_share = model.integer(f"{arch}.rope.dimension_count", head_size(model, arch)) / head_size(model, arch)
-    return {"sliding_window": window or None, "partial_rotary_factor": rotated_share}
+    window = model.integer(f"{arch}.attention.sliding_window", 0)
+    return {"sliding_window": window or None, **_rotated_share(model, arch)}
+
+
+def _rotated_share(model: GgufModel, arch: str) -> dict[str, Any]:
+    size = head_size(model, arch)
+    return {"partial_rotary_factor": model.integer(f"{arch}.rope.dimension_count", size) / size}
+
+
+def _glm4_extras(model: GgufModel, arch: str) -> dict[str, Any]:
+    has_bias = "blk.0.attn_q.bias" in model.tensors
+    return {"attention_bias": has_bias, **_rotated_share(model, arch)}
+
+
+def _granite_extras(model: GgufModel, arch: str) -> dict[str, Any]:
+    return {
+        **_llama_extras(model, arch),
+        "attention_multiplier": model.decimal(f"{arch}.attention.scale", head_size(model, arch) ** -0.5),
+        "embedding_multiplier": model.decimal(f"{arch}.embedding_scale", 1.0),
+        "residual_multiplier": model.decimal(f"{arch}.residual_scale", 1.0),
+        "logits_scaling": model.decimal(f"{arch}.logit_scale", 1.0),
+    }
+
+
+def _gpt_oss_extras(model: GgufModel, arch: str) -> dict[str, Any]:
+    size = model.integer(f"{arch}.expert_feed_forward_length")
+    return {
+        **_mixtral_extras(model, arch),
+        "intermediate_size": size,
+        "attention_bias": "blk.0.attn_q.bias" in model.tensors,
+        "sliding_window": model.integer(f"{arch}.attention.sliding_window"),
+        **_layer_types(model, arch),
+    }
+
+
+def _layer_types(model: GgufModel, arch: str) -> dict[str, Any]:
+    """Return the kinds of the layers where the file names each; else the family's own order holds."""
+    key = f"{arch}.attention.sliding_window_pattern"
+    if not isinstance(model.metadata.get(key), GgufArray):
+        return {}
+    return {"layer_types": ["sliding_attention" if is_local else "full_attention" for is_local in model.numbers(key)]}
+
+
+def _exaone4_extras(model: GgufModel, arch: str) -> dict[str, Any]:
+    num_layers = model.integer(f"{arch}.block_count")
+    window = model.integer(f"{arch}.attention.sliding_window", 0)
+    if not window:
+        return {"sliding_window": None}
+    kinds = ["sliding_attention"] * (_EXAONE4_PERIOD - 1) + ["full_attention"]
+    by_period = [kinds[layer % _EXAONE4_PERIOD] for layer in range(num_layers)]
+    return {"sliding_window": window, "layer_types": by_period, **_layer_types(model, arch)}
+
+
+def _olmo3_extras(model: GgufModel, arch: str) -> dict[str, Any]:
+    return {"sliding_window": model.integer(f"{arch}.attention.sliding_window"), **_layer_types(model, arch)}
 
 
 _QWEN_EXPERTS = ("mlp", "gate_proj", "up_proj", "down_proj")
+_AFTER = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
+"""Names of the norms in families with norms after both branches."""
+_RECURRENT = {
+    "post_attention_norm": "post_attention_layernorm",
+    "attn_qkv": "linear_attn.in_proj_qkv",
+    "attn_gate": "linear_attn.in_proj_z",
+    "ssm_in": "linear_attn.in_proj_qkvz",
+    "ssm_ba": "linear_attn.in_proj_ba",
+    "ssm_beta": "linear_attn.in_proj_b",
+    "ssm_alpha": "linear_attn.in_proj_a",
+    "ssm_conv1d": "linear_attn.conv1d",
+    "ssm_norm": "linear_attn.norm",
+    "ssm_out": "linear_attn.out_proj",
+}
+"""Names of the modules in families with gated delta-net layers."""
+_OLMO3 = GgufArchitecture(
+    model_type="olmo3",
+    class_name="Olmo3ForCausalLM",
+    extras=_olmo3_extras,
+    renamed=_AFTER,
+    yarn={"attention_factor": None},
+)
 _MIXTRAL = GgufArchitecture(
     model_type="mixtral",
     class_name="MixtralForCausalLM",
@@ -153,13 +261,69 @@ ARCHITECTURES: Mapping[str, GgufArchitecture] = {
     "olmo2": GgufArchitecture(
         model_type="olmo2",
         class_name="Olmo2ForCausalLM",
-        renamed={"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"},
+        renamed=_AFTER,
     ),
     "phi3": GgufArchitecture(
         model_type="phi3",
         class_name="Phi3ForCausalLM",
         extras=_phi3_extras,
         renamed={"ffn_up": "mlp.gate_up_proj"},
+        can_rotate_partly=True,
+    ),
+    "smollm3": GgufArchitecture(
+        model_type="smollm3", class_name="SmolLM3ForCausalLM", extras=_llama_extras, has_permuted_heads=True
+    ),
+    "granite": GgufArchitecture(
+        model_type="granite", class_name="GraniteForCausalLM", extras=_granite_extras, has_permuted_heads=True
+    ),
+    "glm4": GgufArchitecture(
+        model_type="glm4",
+        class_name="Glm4ForCausalLM",
+        extras=_glm4_extras,
+        renamed={
+            "post_attention_norm": "post_self_attn_layernorm",
+            "post_ffw_norm": "post_mlp_layernorm",
+            "ffn_up": "mlp.gate_up_proj",
+        },
+        can_rotate_partly=True,
+    ),
+    "exaone4": GgufArchitecture(
+        model_type="exaone4", class_name="Exaone4ForCausalLM", extras=_exaone4_extras, renamed=_AFTER
+    ),
+    "qwen35": GgufArchitecture(
+        model_type="qwen3_5_text",
+        class_name="Qwen3_5ForCausalLM",
+        extras=_qwen35_extras,
+        renamed=_RECURRENT,
+        norm_offset=1.0,
+        can_rotate_partly=True,
+    ),
+    "qwen35moe": GgufArchitecture(
+        model_type="qwen3_5_moe_text",
+        class_name="Qwen3_5MoeForCausalLM",
+        extras=_qwen35_moe_extras,
+        renamed=_RECURRENT,
+        norm_offset=1.0,
+        can_rotate_partly=True,
+        experts=_QWEN_EXPERTS,
+    ),
+    "qwen3next": GgufArchitecture(
+        model_type="qwen3_next",
+        class_name="Qwen3NextForCausalLM",
+        extras=_qwen3_next_extras,
+        renamed=_RECURRENT,
+        norm_offset=1.0,
+        can_rotate_partly=True,
+        experts=_QWEN_EXPERTS,
+    ),
+    "gpt-oss": GgufArchitecture(
+        model_type="gpt_oss",
+        class_name="GptOssForCausalLM",
+        extras=_gpt_oss_extras,
+        renamed={"post_attention_norm": "post_attention_layernorm"},
+        experts=_QWEN_EXPERTS,
+        router="router",
+        yarn={"truncate": False},
     ),
 }
 """Rows by `general.architecture`."""
@@ -178,7 +342,14 @@ def find_architecture(model: GgufModel) -> tuple[str, GgufArchitecture]:
         raise model.error("general.architecture", f"{arch!r} is not supported; expected one of {known}")
     if arch == "llama" and model.integer("llama.expert_count", 0) > 0:
         return arch, _MIXTRAL
+    if arch == "olmo2" and model.integer("olmo2.attention.sliding_window", 0) > 0:
+        return arch, _OLMO3
     return arch, row
+
+
+def num_layers(model: GgufModel, arch: str) -> int:
+    """Return the number of layers without those behind the last one, which predict further tokens. Raises GgufError."""
+    return model.integer(f"{arch}.block_count") - model.integer(f"{arch}.nextn_predict_layers", 0)
 
 
 def head_size(model: GgufModel, arch: str) -> int:

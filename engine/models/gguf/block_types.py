@@ -42,6 +42,7 @@ BLOCK_TYPES: Mapping[int, BlockType] = {
     20: BlockType("IQ4_NL", 32, 18, 32, 8),
     23: BlockType("IQ4_XS", 256, 136, 32, 8),
     30: BlockType("BF16", 1, 2),
+    39: BlockType("MXFP4", 32, 17, 32, 8),
 }
 """Formats that are read, by their number in the file."""
 
@@ -62,7 +63,6 @@ OTHER_TYPES: Mapping[int, str] = {
     29: "IQ1_M",
     34: "TQ1_0",
     35: "TQ2_0",
-    39: "MXFP4",
     40: "NVFP4",
 }
 """Names of known formats that are not read."""

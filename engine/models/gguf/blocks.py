@@ -7,7 +7,7 @@ The formats are those of ggml (`ggml-common.h`, `ggml-quants.c`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +21,12 @@ _SCALES_AT_3K = slice(96, 108)
 _NONLINEAR = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 """Values of the 16 codes of IQ4_NL and IQ4_XS, in units of the scale."""
 _INT8_ZERO = 128
+_MXFP4_BYTES = 16
+"""Bytes of a block's codes, behind that of its exponent."""
+_MXFP4_DOUBLES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
+"""Values of the 16 codes of MXFP4, times 2."""
+_MXFP4_BIAS = 128
+"""Bias of an exponent, and 1 for the doubled values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,16 @@ class BlockValues:
         return numbers.mul_(self.scales.unsqueeze(2)).add_(self.offsets.unsqueeze(2)).flatten(1)
 
 
+@dataclass(frozen=True, slots=True)
+class Mxfp4Values:
+    """Numbers of MXFP4 with an exponent for each group of 32 of a row's weights (OCP Microscaling Formats 1.0)."""
+
+    codes: torch.Tensor
+    """uint8 [rows, in / 2]: two codes a byte, the first in the lower half."""
+    exponents: torch.Tensor
+    """uint8 [rows, in / 32]."""
+
+
 _Parts = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Codes [blocks, numbers], scales [blocks, groups] and offsets [blocks, groups] of blocks."""
 
@@ -59,6 +75,16 @@ def block_values(raw: torch.Tensor, kind: BlockType) -> BlockValues:
         for target, part in zip((codes, scales, offsets), parts, strict=True):
             target[rows] = part.reshape(-1, target.shape[1])
     return BlockValues(codes, scales, offsets, kind.bits)
+
+
+def mxfp4_values(raw: torch.Tensor) -> Mxfp4Values:
+    """Return the codes and exponents of rows of MXFP4 blocks, uint8 [rows, bytes of a row].
+
+    A byte of a block holds weight i in its lower half and weight i + 16 in its upper one.
+    """
+    blocks = raw.reshape(raw.shape[0], -1, 1 + _MXFP4_BYTES)
+    codes = _nibbles(blocks[:, :, 1:].reshape(-1, _MXFP4_BYTES)).view(raw.shape[0], -1, 2)
+    return Mxfp4Values(codes[:, :, 0] | codes[:, :, 1] << 4, blocks[:, :, 0].contiguous())
 
 
 def write_numbers(raw: torch.Tensor, kind: BlockType, out: torch.Tensor) -> None:
@@ -130,14 +156,19 @@ def _q8_0(blocks: torch.Tensor) -> _Parts:
     return blocks[:, 2:] ^ _INT8_ZERO, scales, -_INT8_ZERO * scales
 
 
-def _nonlinear_codes(nibbles: torch.Tensor) -> torch.Tensor:
-    table = torch.tensor([value + _INT8_ZERO for value in _NONLINEAR], dtype=torch.uint8)
+def _nonlinear_codes(nibbles: torch.Tensor, values: Sequence[int] = _NONLINEAR) -> torch.Tensor:
+    table = torch.tensor([value + _INT8_ZERO for value in values], dtype=torch.uint8)
     return table[nibbles.int()]
 
 
 def _iq4_nl(blocks: torch.Tensor) -> _Parts:
     (scales,) = _halves(blocks, 0)
     return _nonlinear_codes(_nibbles(blocks[:, 2:])), scales, -_INT8_ZERO * scales
+
+
+def _mxfp4(blocks: torch.Tensor) -> _Parts:
+    scales = torch.exp2(blocks[:, :1].float() - _MXFP4_BIAS)
+    return _nonlinear_codes(_nibbles(blocks[:, 1:]), _MXFP4_DOUBLES), scales, -_INT8_ZERO * scales
 
 
 def _iq4_xs(blocks: torch.Tensor) -> _Parts:
@@ -214,5 +245,6 @@ _UNPACKERS: Mapping[str, Callable[[torch.Tensor], _Parts]] = {
     "Q6_K": _q6_k,
     "IQ4_NL": _iq4_nl,
     "IQ4_XS": _iq4_xs,
+    "MXFP4": _mxfp4,
 }
 _PLAIN: Mapping[str, torch.dtype] = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}

@@ -24,7 +24,7 @@ from engine.models.gguf.parts import GgufModel, find_parts, model_name
 from engine.models.gguf.tokenizer_files import make_tokenizer, make_tokenizer_config
 from engine.models.gguf.vocabulary import read_vocabulary
 
-_FORM = 2
+_FORM = 3
 """Number of the content's form; another one makes all folders anew."""
 _DIGEST_CHARS = 12
 _SOURCE_FILE = "source.json"

@@ -6,14 +6,13 @@ import math
 import struct
 from typing import Any
 
-from engine.models.gguf.architectures import find_architecture, head_size
+from engine.models.gguf.architectures import GgufArchitecture, find_architecture, head_size, num_layers
 from engine.models.gguf.parts import GgufModel
 
 _DEFAULT_THETA = 10000.0
 _FREQUENCY_FACTORS = "rope_freqs.weight"
 _LONG_FACTORS = "rope_factors_long.weight"
 _SHORT_FACTORS = "rope_factors_short.weight"
-_FLOAT = struct.Struct("<f")
 _PLAIN_TYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
 
 
@@ -24,6 +23,7 @@ def make_config(model: GgufModel) -> dict[str, Any]:
         GgufError: The architecture is not supported, or a key is missing or wrong.
     """
     arch, row = find_architecture(model)
+    _check_rotation(model, arch, row)
     embedding = model.tensors.get("token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
         raise model.error("token_embd.weight", "expected a tensor with two dimensions")
@@ -33,15 +33,14 @@ def make_config(model: GgufModel) -> dict[str, Any]:
         "architectures": [row.class_name],
         "vocab_size": embedding.shape[0],
         "hidden_size": model.integer(f"{arch}.embedding_length"),
-        "intermediate_size": model.integer(f"{arch}.feed_forward_length"),
-        "num_hidden_layers": model.integer(f"{arch}.block_count"),
+        "intermediate_size": _dense_size(model, arch),
+        "num_hidden_layers": num_layers(model, arch),
         "num_attention_heads": num_heads,
         "num_key_value_heads": model.integer(f"{arch}.attention.head_count_kv", num_heads),
         "head_dim": head_size(model, arch),
-        # The file holds it in float32: 1e-5 must not become 9.999999747378752e-06.
-        "rms_norm_eps": _rounded(model.number(f"{arch}.attention.layer_norm_rms_epsilon")),
+        "rms_norm_eps": model.decimal(f"{arch}.attention.layer_norm_rms_epsilon"),
         "max_position_embeddings": model.integer(f"{arch}.context_length"),
-        "rope_theta": _rounded(model.number(f"{arch}.rope.freq_base", _DEFAULT_THETA)),
+        "rope_theta": model.decimal(f"{arch}.rope.freq_base", _DEFAULT_THETA),
         "tie_word_embeddings": "output.weight" not in model.tensors,
         "dtype": _dtype(model),
     }
@@ -50,8 +49,23 @@ def make_config(model: GgufModel) -> dict[str, Any]:
         found["quantization_config"] = {"quant_method": "gguf", "bits": min(quantized_bits)}
     scaling = _rope_scaling(model, arch)
     if scaling is not None:
-        found["rope_scaling"] = scaling
+        found["rope_scaling"] = {**scaling, **row.yarn} if scaling["rope_type"] == "yarn" else scaling
     return found | row.extras(model, arch)
+
+
+def _check_rotation(model: GgufModel, arch: str, row: GgufArchitecture) -> None:
+    """Raise GgufError if only a part of each head rotates in a family that rotates heads as a whole."""
+    key, size = f"{arch}.rope.dimension_count", head_size(model, arch)
+    rotated = model.integer(key, size)
+    if rotated != size and not row.can_rotate_partly:
+        raise model.error(key, f"rotating {rotated} of a head's {size} numbers is not supported in this family")
+
+
+def _dense_size(model: GgufModel, arch: str) -> int:
+    """Return the size of dense MLPs; where all layers have experts, files may leave it out or state 0."""
+    key = f"{arch}.feed_forward_length"
+    size = model.integer(f"{arch}.expert_feed_forward_length", 0)
+    return (model.integer(key, size) or size) if size else model.integer(key)
 
 
 def _dtype(model: GgufModel) -> str:
@@ -70,9 +84,9 @@ def _rope_scaling(model: GgufModel, arch: str) -> dict[str, Any] | None:
         # Llama 3: the file holds the factors of all frequencies instead of the parameters they follow from.
         return _factors(model, _FREQUENCY_FACTORS, _FREQUENCY_FACTORS, context, 1.0)
     kind = model.string(f"{prefix}.type", "none")
-    factor = model.number(f"{prefix}.factor", model.number(f"{arch}.rope.scale_linear", 1.0))
+    factor = model.decimal(f"{prefix}.factor", model.decimal(f"{arch}.rope.scale_linear", 1.0))
     if kind == "linear" or (kind == "none" and factor != 1.0 and not model.has(f"{prefix}.type")):
-        return {"rope_type": "linear", "factor": _rounded(factor)}
+        return {"rope_type": "linear", "factor": factor}
     if kind == "none":
         return None
     if kind == "yarn":
@@ -83,13 +97,13 @@ def _rope_scaling(model: GgufModel, arch: str) -> dict[str, Any] | None:
 def _yarn(model: GgufModel, prefix: str, factor: float, context: int) -> dict[str, Any]:
     found = {
         "rope_type": "yarn",
-        "factor": _rounded(factor),
+        "factor": factor,
         "original_max_position_embeddings": model.integer(f"{prefix}.original_context_length", context),
     }
     for name in ("beta_fast", "beta_slow"):
         key = f"{prefix}.yarn_{name}"
         if model.has(key):
-            found[name] = _rounded(model.number(key))
+            found[name] = model.decimal(key)
     if model.has(f"{prefix}.attn_factor"):
         sharpening = 1.0 if factor <= 1 else 0.1 * math.log(factor) + 1.0
         found["attention_factor"] = model.number(f"{prefix}.attn_factor") * sharpening
@@ -119,11 +133,3 @@ def _floats(model: GgufModel, name: str) -> list[float]:
     if place is None or place.type.name != "F32":
         raise model.error(name, "expected a tensor of the type F32")
     return list(struct.unpack(f"<{place.num_bytes // 4}f", model.data(name)))
-
-
-def _rounded(number: float) -> float:
-    """Return the decimal number with the fewest digits that has the same float32."""
-    if not math.isfinite(number):
-        return number
-    shorter = (float(f"{number:.{digits}g}") for digits in range(6, 9))
-    return next((found for found in shorter if _FLOAT.pack(found) == _FLOAT.pack(number)), number)

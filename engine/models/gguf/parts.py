@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ from engine.models.gguf.container import GgufArray, GgufError, GgufFile, TensorP
 
 _PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 _MAX_PARTS = 1024
+_FLOAT = struct.Struct("<f")
+_MAX_FLOAT = 3.4e38
+"""Largest number that is rounded to float32, which ends a little above it."""
 
 
 def find_parts(path: Path) -> list[Path]:
@@ -89,6 +93,20 @@ class GgufModel:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.error(key, f"expected a number, got {_shown(value)}")
         return float(value)
+
+    def decimal(self, key: str, default: float | None = None) -> float:
+        """Return the decimal number with the fewest digits that has the same float32 as a number of the metadata.
+
+        The file holds it in float32: 1e-5 must not become 9.999999747378752e-06.
+
+        Raises:
+            GgufError: The key is missing or holds something else.
+        """
+        number = self.number(key, default)
+        if not abs(number) <= _MAX_FLOAT:
+            return number  # also one that is no number
+        shorter = (float(f"{number:.{digits}g}") for digits in range(6, 9))
+        return next((found for found in shorter if _FLOAT.pack(found) == _FLOAT.pack(number)), number)
 
     def boolean(self, key: str, default: bool) -> bool:
         """Return a truth value of the metadata. Raises GgufError."""

@@ -10,7 +10,7 @@ import torch
 
 from engine.huge_pages import release_pages
 from engine.models.gguf.block_types import BlockType
-from engine.models.gguf.blocks import BlockValues, block_values, write_numbers
+from engine.models.gguf.blocks import BlockValues, Mxfp4Values, block_values, mxfp4_values, write_numbers
 from engine.models.gguf.parts import GgufModel
 from engine.models.gguf.tensor_names import name_tensors
 
@@ -50,11 +50,15 @@ class GgufTensors:
         write_numbers(self._rows(name), self._kind(name), out.view(-1, out.shape[-1]))
         if found.offset:
             out.sub_(found.offset)
+        if found.is_rate:
+            out.neg_().log_()
 
-    def blocks(self, name: str) -> BlockValues | None:
+    def blocks(self, name: str) -> BlockValues | Mxfp4Values | None:
         """Return the codes and scales of a quantized matrix; None for other tensors."""
         if not self.has_blocks(name):
             return None
+        if self._kind(name).name == "MXFP4":
+            return mxfp4_values(self._rows(name))
         return block_values(self._rows(name), self._kind(name))
 
     def has_blocks(self, name: str) -> bool:

@@ -43,9 +43,19 @@ def make_tokenizer_config(model: GgufModel, vocabulary: Vocabulary) -> dict[str,
         "add_bos_token": _adds(model, vocabulary, "bos"),
         "add_eos_token": _adds(model, vocabulary, "eos"),
     }
-    if model.has("tokenizer.chat_template"):
-        found["chat_template"] = model.string("tokenizer.chat_template")
+    templates = _chat_templates(model)
+    if templates:
+        # One alone has no name.
+        found["chat_template"] = templates[0]["template"] if len(templates) == 1 else templates
     return found
+
+
+def _chat_templates(model: GgufModel) -> list[dict[str, str]]:
+    """Return the default template, if there is one, and the templates of other names."""
+    key = "tokenizer.chat_template"
+    names = model.strings(f"{key}s") if model.has(key) and model.has(f"{key}s") else []
+    others = [{"name": name, "template": model.string(f"{key}.{name}")} for name in names if model.has(f"{key}.{name}")]
+    return [{"name": "default", "template": model.string(key)}, *others] if model.has(key) else []
 
 
 def _byte_level(model: GgufModel, vocabulary: Vocabulary) -> dict[str, Any]:

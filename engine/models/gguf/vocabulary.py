@@ -24,7 +24,7 @@ _END_IDS = ("eos_token_id", "eot_token_id", "eom_token_id")
 _END_TEXTS = frozenset(
     {
         *("<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>"),
-        *("<|eom_id|>", "<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>"),
+        *("<|observation|>", "<|eom_id|>", "<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>"),
         "<｜end▁of▁sentence｜>",
     }
 )
@@ -93,7 +93,10 @@ def read_vocabulary(model: GgufModel) -> Vocabulary:
     Raises:
         GgufError: The tokenizer is of an unsupported kind, or the vocabulary is missing, ambiguous or too large.
     """
-    kind = model.string(f"{_PREFIX}.model")
+    kind = model.string(f"{_PREFIX}.model", "no_vocab")
+    if kind == "no_vocab":
+        problem = "the file has no tokenizer; take one that was converted with its vocabulary"
+        raise model.error(f"{_PREFIX}.model", problem)
     if kind not in ("gpt2", "llama"):
         known = {"bert": " (WordPiece)", "t5": " (Unigram)", "rwkv": " (RWKV)"}.get(kind, "")
         raise model.error(f"{_PREFIX}.model", f"{kind!r}{known} is not supported; expected gpt2 or llama")

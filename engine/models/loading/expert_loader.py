@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -19,6 +20,10 @@ class ProjectionSource(Protocol):
 
     def linear(self, prefixes: list[str], out_size: int, in_size: int, *, has_bias: bool) -> Linear:
         """Return one projection, or several of the same input stacked into one."""
+        ...
+
+    def split(self, prefix: str, out_size: int, in_size: int, rows: Sequence[torch.Tensor]) -> list[Linear]:
+        """Return several projections without bias, of which one tensor holds all; `rows` are the outputs of each."""
         ...
 
     def copy(self, name: str, *shape: int) -> torch.Tensor:
@@ -69,11 +74,15 @@ class ExpertLoader:
         return SparseMLP(router, self._experts(f"{prefix}.experts", traits), shared)
 
     def _experts(self, prefix: str, traits: ExpertTraits) -> list[Expert]:
-        if traits.are_fused:
+        if traits.are_fused and not self._checkpoint.has(f"{prefix}.0.{traits.projections[0]}.weight"):
             pairs = self._fused.projections(prefix, traits, self._config.hidden_size)
             return [self._made(traits, gate_up, down) for gate_up, down in pairs]
+        if self._checkpoint.has(f"{prefix}.gate_up_proj"):
+            stacked = self._fused.stacked_projections(prefix, traits, self._config.hidden_size)
+            return [self._made(traits, gate_up, down) for gate_up, down in stacked]
         if fused := self._checkpoint.first_with(f"{prefix}.gate_up_proj"):
-            raise CheckpointError(f"{fused}: one tensor for all experts is not read; expected tensors for each expert")
+            problem = "a quantized tensor for all experts is not read; expected tensors for each expert"
+            raise CheckpointError(f"{fused}: {problem}")
         return [self._expert(f"{prefix}.{index}", traits, traits.size) for index in range(traits.num_experts)]
 
     def _expert(self, prefix: str, traits: ExpertTraits, size: int) -> Expert:

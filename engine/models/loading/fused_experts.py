@@ -1,4 +1,4 @@
-"""Reader of tensors that hold a projection of all experts, in the layouts of gpt-oss.
+"""Reader of tensors that hold a projection of all experts, in the layouts of gpt-oss and of other families.
 
 plain   gate_up_proj         [experts, in, 2 * size], gate and up in turn
 down_proj            [experts, size, out]
@@ -6,11 +6,13 @@ MXFP4   gate_up_proj_blocks  uint8 [experts, 2 * size, in / 32, 16]: two codes a
 gate_up_proj_scales  uint8 [experts, 2 * size, in / 32]: exponents
 down_proj_blocks, down_proj_scales the same way
 both    gate_up_proj_bias    [experts, 2 * size], down_proj_bias [experts, out]
+others  gate_up_proj         [experts, 2 * size, in], gate before up
+down_proj            [experts, out, size]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -26,11 +28,46 @@ _CODES_PER_BYTE = 2
 class FusedExperts:
     """Maker of each expert's projections from the tensors of all."""
 
-    def __init__(self, checkpoint: Checkpoint, maker: LinearMaker, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        maker: LinearMaker,
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        takes_own_dtype: bool = False,
+    ) -> None:
+        """Create the reader.
+
+        Args:
+            checkpoint: Tensors of the model.
+            maker: Maker of the projections.
+            dtype: Dtype of the model.
+            device: Device of the model.
+            takes_own_dtype: True to leave weights in the checkpoint's dtype, for a packer that converts them.
+        """
         self._checkpoint = checkpoint
         self._maker = maker
         self._dtype = dtype
         self._device = device
+        self._takes_own_dtype = takes_own_dtype
+
+    def stacked_projections(
+        self, prefix: str, traits: ExpertTraits, hidden_size: int
+    ) -> Iterator[tuple[Linear, Linear]]:
+        """Yield gate and up as one projection, and down, of each expert, from tensors with outputs as rows.
+
+        Raises:
+            CheckpointError: Tensors are missing or misshapen.
+        """
+        num_experts, size = traits.num_experts, traits.size
+        gate_up = self._checkpoint.take(f"{prefix}.gate_up_proj", (num_experts, 2 * size, hidden_size))
+        down = self._checkpoint.take(f"{prefix}.down_proj", (num_experts, hidden_size, size))
+        for index in range(num_experts):
+            yield self._stacked(gate_up[index]), self._stacked(down[index])
+
+    def _stacked(self, weight: torch.Tensor) -> Linear:
+        return self._maker.dense(weight if self._takes_own_dtype else self._moved(weight))
 
     def projections(self, prefix: str, traits: ExpertTraits, hidden_size: int) -> list[tuple[Linear, Linear]]:
         """Return gate and up as one projection, and down, of each expert under a prefix.

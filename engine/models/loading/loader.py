@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,7 +38,10 @@ from engine.quantization.weights import PublishedWeight
 
 logger = logging.getLogger(__name__)
 
-_KV_SCALES = ("k_scale", "v_scale", "k_zero_point", "v_zero_point")
+_KV_SCALES = (
+    *("k_scale", "v_scale", "kv_scale", "q_scale", "k_zero_point", "v_zero_point"),
+    *("k_proj.k_scale", "v_proj.v_scale"),
+)
 
 
 @torch.inference_mode()
@@ -94,7 +98,7 @@ def load_model(
     if maker.num_packed:
         forms = ", ".join(f"{count} {form}" for form, count in sorted(maker.num_packed.items()))
         logger.info("%s: quantized tensors of the model: %s", model_dir.name, forms)
-    if config.is_multimodal:
+    if config.is_multimodal or checkpoint.num_ignored:
         logger.info("%s: text only; %d tensors of other parts are ignored", model_dir, checkpoint.num_ignored)
     return model
 
@@ -127,8 +131,9 @@ class _Assembler:
         self._split = split
         self._takes_own_dtype = takes_own_dtype
         self._gates: dict[str, torch.Tensor] = {}
+        self._packed_gates: dict[str, PublishedWeight] = {}
         self._norms = NormLoader(config, self, ops, split, self._rotation_order)
-        fused = FusedExperts(checkpoint, maker, dtype, device)
+        fused = FusedExperts(checkpoint, maker, dtype, device, takes_own_dtype=takes_own_dtype)
         self._experts = ExpertLoader(config, checkpoint, self, fused, ops.gate)
         self.calibration_token_ids: list[int] = []
         """Text whose states the layers see before they are quantized; empty: none."""
@@ -255,8 +260,6 @@ class _Assembler:
         bias = self._fused_qkv(prefix, "bias", ()) if config.traits.qkv_bias else None
         parts = self._qkv_parts()
         if is_packed(self._checkpoint, [f"{prefix}.{name}" for name, _, _ in parts], config.published):
-            if config.traits.has_output_gate:
-                raise CheckpointError(f"{prefix}.q_proj: quantized queries with an output gate are not read")
             return self._published([self._packed_heads(prefix, *part) for part in parts], bias)
         return self._maker.dense(self._fused_qkv(prefix, "weight", (config.hidden_size,)), bias)
 
@@ -269,9 +272,15 @@ class _Assembler:
         return [("q_proj", num_heads, num_heads), ("k_proj", num_kv_heads, num_kv_heads), ("v_proj", num_kv_heads, 0)]
 
     def _packed_heads(self, prefix: str, name: str, num_heads: int, num_rotated: int) -> PublishedWeight:
-        config = self._config
+        config, has_bias = self._config, self._config.traits.qkv_bias
         size = num_heads * config.head_dim
-        part = self._packed(f"{prefix}.{name}", size, config.hidden_size, has_bias=config.traits.qkv_bias)
+        if config.traits.has_output_gate and name == "q_proj":
+            both = self._packed(f"{prefix}.{name}", 2 * size, config.hidden_size, has_bias=has_bias)
+            # Behind each head's queries are those of its gate.
+            rows, gates = torch.arange(2 * size).view(num_heads, 2, config.head_dim).unbind(1)
+            self._packed_gates[prefix] = both.rows(gates.flatten().to(self._device))
+            return both.rows(self._rotation_order(rows, 1).flatten().to(self._device))
+        part = self._packed(f"{prefix}.{name}", size, config.hidden_size, has_bias=has_bias)
         rows = torch.arange(size).view(num_heads, config.head_dim)
         rows[:num_rotated] = self._rotation_order(rows[:num_rotated], 1)
         return part if num_rotated == 0 else part.rows(rows.flatten().to(self._device))
@@ -318,9 +327,11 @@ class _Assembler:
 
     def _output_gate(self, prefix: str) -> Linear:
         """Return the projection to the gate, whose rows came with the queries."""
-        weight = self._gates.pop(f"{prefix}.q_proj.weight")
         bias = self._gates.pop(f"{prefix}.q_proj.bias", None)
-        return self._maker.dense(self._moved(weight), None if bias is None else self._moved(bias))
+        moved_bias = None if bias is None else self._moved(bias)
+        if packed := self._packed_gates.pop(prefix, None):
+            return self._published([packed], moved_bias)
+        return self._maker.dense(self._moved(self._gates.pop(f"{prefix}.q_proj.weight")), moved_bias)
 
     def _rotation_order(self, heads: torch.Tensor, axis: int) -> torch.Tensor:
         """Interleave the halves of each head along `axis`, so that numbers that rotate together become adjacent."""
@@ -335,6 +346,15 @@ class _Assembler:
             parts = [self._packed(prefix, out_size, in_size, has_bias=has_bias) for prefix in prefixes]
             return self._published(parts, bias)
         return self._maker.dense(self._stacked(prefixes, "weight", out_size, in_size), bias)
+
+    def split(self, prefix: str, out_size: int, in_size: int, rows: Sequence[torch.Tensor]) -> list[Linear]:
+        """Return several projections without bias, of which one tensor holds all; `rows` are the outputs of each."""
+        if is_packed(self._checkpoint, [prefix], self._config.published):
+            packed = self._packed(prefix, out_size, in_size, has_bias=False)
+            return [self._published([packed.rows(part.to(self._device))], None) for part in rows]
+        weight = self._checkpoint.take(f"{prefix}.weight", (out_size, in_size))
+        dtype = self._dtype_of(weight, "weight")
+        return [self._maker.dense(weight.index_select(0, part).to(self._device, dtype)) for part in rows]
 
     def _stacked(self, prefixes: list[str], kind: str, *shape: int) -> torch.Tensor:
         """Return tensors of one shape stacked along the first axis."""

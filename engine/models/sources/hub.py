@@ -11,8 +11,8 @@ from engine.models.sources.reference import HubReference
 
 _FOLDER_FILES: Final = ("*.json", "*.jinja", "*.safetensors")
 """Files of a model's folder that the engine reads: settings, tokenizer, chat template and weights."""
-_OTHER_FILES: Final = ("*/*", "consolidated*.safetensors", "*.index.fp*.json")
-"""Files that match as well and are never read: those in subfolders, and second copies of the weights."""
+_OTHER_FILES: Final = ("*/*.json", "*/*.safetensors", "consolidated*.safetensors", "*.index.fp*.json")
+"""Files that match as well and are never read: those in subfolders but for templates, and second copies of weights."""
 _MAX_LISTED: Final = 8
 _ENTER_TOKEN: Final = "set HF_TOKEN to a token of an account that may read it, or run `hf auth login`"
 

@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import datetime
+import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoTokenizer
 from transformers.utils.chat_template_utils import _compile_jinja_template
 
 from engine.frontend.request.requests import Message
 from engine.frontend.request.tools import FunctionCall, FunctionDefinition, Tool, ToolCall
-from engine.frontend.text.chat_template import ChatTemplate
+from engine.frontend.text.chat_template import ChatTemplate, load_chat_template
 from engine.frontend.text.sandbox import BoundedEnvironment, TemplateError, render
+from engine.frontend.text.tokenizer import load_tokenizer
 
 LLAMA = """
 {{- bos_token }}
@@ -224,3 +228,84 @@ def test_what_a_template_refuses_is_reported() -> None:
     ours = ChatTemplate(LLAMA, {"bos_token": ""}, [], nonce=lambda: "0" * 32)
     with pytest.raises(TemplateError, match="only one call"):
         ours.segments([Message("user", "x"), Message("assistant", "", tool_calls=CALLS * 2)])
+
+
+WORDS = {"<unk>": 0, **{text: i for i, text in enumerate(("hi", "sys", "tool", "a", "b", " ", "\n", "x"), start=10)}}
+ADDED = [
+    {"id": 1, "content": "<s>", "special": True},
+    {"id": 2, "content": "</s>", "special": True},
+    {"id": 3, "content": "<|end|>", "special": True, "rstrip": True},
+    {"id": 4, "content": "<mask>", "special": True, "lstrip": True},
+    {"id": 5, "content": "<tool_call>", "special": False},
+]
+ODD_TEMPLATES = {
+    "its own start token": "{{ bos_token }}{% for m in messages %}{{ m.content }}<|end|>\n{% endfor %}",
+    "a start token twice": "{{ bos_token }}{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}",
+    "no start token": "{% for m in messages %}{{ m.content }} <mask> a<|end|>  \n{% endfor %}<tool_call>",
+    "date": "{{ strftime_now('%Y') }}{% for m in messages %}{{ m.content }}{% endfor %}",
+    "generation": "{% for m in messages %}{% generation %}{{ m.content }}<|end|>{% endgeneration %}{% endfor %}",
+    "unknown names": "{{ unknown_name }}{% if other is defined %}x{% endif %}{{ messages[0].content }}",
+    "no end token": "{{ pad_token }}{{ messages[0].content }}{{ sep_token }}",
+}
+
+
+def write_tokenizer(folder: Path, template: Any) -> None:
+    rest = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    start: list[dict[str, Any]] = [
+        {"SpecialToken": {"id": "<s>", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+    ]
+    spec = {
+        "version": "1.0",
+        "added_tokens": [rest | token for token in ADDED],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Split", "pattern": {"Regex": r"\w+|."}, "behavior": "Isolated", "invert": False},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": start,
+            "pair": [*start, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}},
+        },
+        "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]},
+        "model": {"type": "WordLevel", "vocab": WORDS, "unk_token": "<unk>"},
+    }
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": {"__type": "AddedToken", "content": "<s>", **rest},
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "pad_token": None,
+        "chat_template": template,
+        "add_bos_token": True,
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(spec))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize("tools", [[], TOOLS], ids=["no tools", "tools"])
+@pytest.mark.parametrize("text", ["hi", " hi \n", "a  b"])
+@pytest.mark.parametrize(
+    "template",
+    [
+        *ODD_TEMPLATES.values(),
+        [
+            {"name": "default", "template": "{{ messages[0].content }}"},
+            {"name": "tool_use", "template": "tool {{ tools[0].function.name }}{{ messages[0].content }}"},
+            {"name": "rag", "template": "x"},
+        ],
+    ],
+    ids=[*ODD_TEMPLATES, "several"],
+)
+def test_tokens_are_those_of_transformers(template: Any, text: str, tools: list[Tool], tmp_path: Path) -> None:
+    write_tokenizer(tmp_path, template)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    shown: list[Any] = [tool.as_json() for tool in tools]
+    expected = theirs.apply_chat_template(
+        [{"role": "user", "content": text}], tools=shown or None, add_generation_prompt=True, return_dict=False
+    )
+
+    tokenizer = load_tokenizer(tmp_path)
+    ours = load_chat_template(tmp_path, tokenizer.special_texts, lambda: "0" * 32)
+
+    assert ours is not None
+    assert tokenizer.encode_segments(ours.segments([Message("user", text)], shown)) == expected

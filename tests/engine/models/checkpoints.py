@@ -171,6 +171,36 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "linear_key_head_dim": 8,
         "linear_value_head_dim": 12,
     },
+    "qwen3_5_moe": {
+        "model_type": "qwen3_5_moe_text",
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 8,
+        "linear_value_head_dim": 12,
+        "num_experts": 6,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 48,
+    },
+    "qwen3_next": {
+        "model_type": "qwen3_next",
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 6,
+        "linear_key_head_dim": 8,
+        "linear_value_head_dim": 12,
+        "num_experts": 6,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 48,
+        "mlp_only_layers": [1],
+        "norm_topk_prob": False,
+    },
     "exaone4": {
         "model_type": "exaone4",
         "num_key_value_heads": 2,
@@ -212,9 +242,15 @@ def make_reference(variant: str, **changes: Any) -> PreTrainedModel:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             # Random norms and biases too: all ones and zeros would hide one that is left out.
-            offset = 1.0 if "norm" in name and "gemma" not in config.model_type else 0.0
-            parameter.normal_(offset, 0.2)
+            parameter.normal_(1.0 if "norm" in name and not _adds_one(name, config.model_type) else 0.0, 0.2)
     return model
+
+
+def _adds_one(norm: str, model_type: str) -> bool:
+    """Whether a norm adds 1 to its weights; twice the usual weights make rounding errors grow from layer to layer."""
+    if model_type in ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"):
+        return not norm.endswith("linear_attn.norm.weight")
+    return "gemma" in model_type
 
 
 def save_checkpoint(model: PreTrainedModel, directory: Path, max_shard_size: str = "5GB") -> Path:

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.skipif(
 CPU = torch.device("cpu")
 
 
+RECURRENT = {"layer_types": ["linear_attention", "full_attention"], "head_dim": 16}
 PROMPT = [(7 * index * index + 3 * index + 1) % 97 for index in range(30)]
 
 
@@ -32,7 +33,7 @@ PROMPT = [(7 * index * index + 3 * index + 1) % 97 for index in range(30)]
     "variant",
     [
         *("llama_biased", "qwen3", "olmo2", "phi3_partial", "gemma3", "qwen2_moe", "granite", "glm4", "smollm3"),
-        *("gpt_oss", "qwen3_5"),
+        *("gpt_oss", "qwen3_5", "qwen3_5_moe", "qwen3_next"),
     ],
 )
 def test_fused_models_equal_plain_ones_over_chunks_decode_and_verification(variant: str, tmp_path: Path) -> None:
@@ -50,7 +51,9 @@ def small_reference(variant: str) -> PreTrainedModel:
     options: dict[str, dict[str, Any]] = {
         "gemma3": {"layer_types": ["sliding_attention"]},
         "smollm3": {"no_rope_layers": [0]},
-        "qwen3_5": {"layer_types": ["linear_attention", "full_attention"], "head_dim": 16},
+        "qwen3_5": RECURRENT,
+        "qwen3_5_moe": RECURRENT,
+        "qwen3_next": RECURRENT,
     }
     changes = options.get(variant, {})
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12} | changes

@@ -23,7 +23,7 @@ from tests.engine.models.paged import PagedRunner, Row
 
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
 PROMPT = [3, 14, 15, 92, 65, 35]
-PROJECTION = re.compile(r"_proj\.weight$")
+PROJECTION = re.compile(r"(_proj|in_proj_qkv|in_proj_z|in_proj_qkvz)\.weight$")
 E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 Tensors = dict[str, torch.Tensor]
 Quantize = Callable[[torch.Tensor], tuple[Tensors, torch.Tensor]]
@@ -160,6 +160,16 @@ FORMS = {
         float8(span="block", suffix="weight_scale_inv"),
         1e-4,
     ),
+    "fp8 of one scale": Form(
+        {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]},
+        float8(span="tensor"),
+        1e-4,
+    ),
+    "fp8 of a scale each output": Form(
+        {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0, "modules_to_not_convert": ["lm_head"]},
+        float8(),
+        1e-4,
+    ),
     "mxfp4": Form(
         settings("mxfp4-pack-quantized", {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}), mxfp4
     ),
@@ -170,8 +180,12 @@ def write_pair(folder: Path, form: Form, variant: str = "qwen3") -> tuple[Path, 
     """A quantized checkpoint, and the plain one of the numbers it stands for."""
     plain, quantized = folder / "plain", folder / "quantized"
     changes = {**SIZES, "vocab_size": 96, "head_dim": 16}
-    if variant == "qwen3_moe":
+    if variant in ("qwen3_moe", "qwen3_5_moe", "qwen3_next"):
         changes["moe_intermediate_size"] = 64
+    if variant.startswith(("qwen3_5", "qwen3_next")):
+        changes |= {"linear_num_value_heads": 4, "linear_value_head_dim": 16}
+    if variant in ("qwen3_5_moe", "qwen3_next"):
+        changes["shared_expert_intermediate_size"] = 64
     save_checkpoint(make_reference(variant, **changes), plain)
     save_checkpoint(make_reference(variant, **changes), quantized)
     tensors = load_file(plain / "model.safetensors")
@@ -188,8 +202,12 @@ def write_pair(folder: Path, form: Form, variant: str = "qwen3") -> tuple[Path, 
 
 
 def set_settings(folder: Path, values: dict[str, Any]) -> None:
+    set_config(folder, quantization_config=values)
+
+
+def set_config(folder: Path, **changes: Any) -> None:
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": values}))
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
 
 
 def change_tensors(folder: Path, change: Callable[[Tensors], object]) -> None:
@@ -220,12 +238,98 @@ def test_fused_projections_biases_and_experts_may_be_quantized(name: str, varian
     assert difference(quantized, plain, [8]) < FORMS[name].tolerance
 
 
+@pytest.mark.parametrize("name", ["int4 groups", "int4 reordered", "w8a16", "fp8", "fp8 channels", "mxfp4"])
+@pytest.mark.parametrize("variant", ["qwen3_5", "qwen3_5_moe", "qwen3_next"])
+def test_queries_with_a_gate_and_recurrent_layers_may_be_quantized(name: str, variant: str, tmp_path: Path) -> None:
+    quantized, plain = write_pair(tmp_path, FORMS[name], variant)
+
+    assert difference(quantized, plain, [8]) < max(FORMS[name].tolerance, 0.08)
+
+
+# The settings of a published checkpoint, with all the keys that its exporter writes.
+PUBLISHED_FP8: dict[str, Any] = {
+    "config_groups": {
+        "group_0": {
+            "input_activations": {
+                "actorder": None,
+                "block_structure": None,
+                "dynamic": False,
+                "group_size": None,
+                "num_bits": 8,
+                "observer": "minmax",
+                "observer_kwargs": {},
+                "strategy": "tensor",
+                "symmetric": True,
+                "type": "float",
+            },
+            "output_activations": None,
+            "targets": ["Linear"],
+            "weights": {
+                "actorder": None,
+                "block_structure": None,
+                "dynamic": False,
+                "group_size": None,
+                "num_bits": 8,
+                "observer": "minmax",
+                "observer_kwargs": {},
+                "strategy": "tensor",
+                "symmetric": True,
+                "type": "float",
+            },
+        }
+    },
+    "format": "float-quantized",
+    "global_compression_ratio": 1.24,
+    "ignore": ["lm_head", "re:.*layers.0.mlp.down_proj"],
+    "kv_cache_scheme": {"dynamic": False, "num_bits": 8, "strategy": "tensor", "symmetric": True, "type": "float"},
+    "quant_method": "compressed-tensors",
+    "quantization_status": "frozen",
+    "sparsity_config": {"format": "dense", "global_sparsity": 0.14, "ignore": [], "registry_requires_subclass": False},
+    "transform_config": {},
+    "version": "0.11.0",
+}
+
+
+def test_the_keys_of_a_published_checkpoint_are_read(tmp_path: Path) -> None:
+    quantized, plain = write_pair(tmp_path, FORMS["fp8 tensor"])
+    set_settings(quantized, PUBLISHED_FP8)
+    name = "model.layers.0.mlp.down_proj"
+    whole = load_file(plain / "model.safetensors")[f"{name}.weight"]
+
+    def leave_out(tensors: Tensors) -> None:
+        del tensors[f"{name}.weight_scale"]
+        tensors[f"{name}.weight"] = whole.clone()
+
+    change_tensors(quantized, leave_out)
+
+    assert difference(quantized, plain, [8]) < 1e-4
+
+
+@pytest.mark.parametrize("name", ["lm_head", "model.embed_tokens"])
+def test_a_quantized_vocabulary_is_refused_with_the_reason(name: str, tmp_path: Path) -> None:
+    quantized, _ = write_pair(tmp_path, FORMS["fp8 channels"])
+    set_config(quantized, tie_word_embeddings=False)
+
+    def quantize(tensors: Tensors) -> None:
+        table = tensors["model.embed_tokens.weight"].clone()
+        tensors.setdefault("lm_head.weight", table)
+        tensors[f"{name}.weight"] = table.to(torch.float8_e4m3fn)
+        tensors[f"{name}.weight_scale"] = torch.ones(table.shape[0], 1)
+
+    change_tensors(quantized, quantize)
+
+    with pytest.raises(CheckpointError, match=rf"{name}\.weight: is packed.*leave it out of the quantization"):
+        PagedRunner(quantized)
+
+
 def test_fixed_scales_of_activations_and_of_the_kv_pool_are_not_needed(tmp_path: Path) -> None:
     quantized, plain = write_pair(tmp_path, FORMS["fp8 tensor"])
 
     def add_scales(tensors: Tensors) -> None:
         tensors["model.layers.1.mlp.down_proj.input_scale"] = torch.ones(1)
-        tensors["model.layers.1.self_attn.k_scale"] = torch.ones(1)
+        for name in ("k_scale", "v_scale", "q_scale", "kv_scale", "k_proj.k_scale", "v_proj.v_scale"):
+            tensors[f"model.layers.1.self_attn.{name}"] = torch.ones(1)
+        tensors["model.layers.1.self_attn.k_proj.output_scale"] = torch.ones(1)
 
     change_tensors(quantized, add_scales)
 
@@ -236,7 +340,7 @@ def test_fixed_scales_of_activations_and_of_the_kv_pool_are_not_needed(tmp_path:
     ("change", "named"),
     [
         (lambda s: s.update(format="nvfp4-pack-quantized"), "format: 'nvfp4-pack-quantized' is not supported"),
-        (lambda s: s.update(quantization_status="frozen"), "quantization_status: 'frozen'"),
+        (lambda s: s.update(quantization_status="calibration"), "quantization_status: 'calibration'"),
         (lambda s: s.update(sparsity_config={"format": "sparse-24-bitmask"}), "sparsity_config: is not supported"),
         (lambda s: s.update(transform_config={"config_groups": {"u": {}}}), "transform_config: is not supported"),
         (lambda s: s.update(config_groups={}), "config_groups: expected an object of at least one group"),

@@ -62,6 +62,19 @@ def test_projections_stacked_in_one_tensor_are_cut_one_by_one(tmp_path: Path) ->
         assert torch.equal(share.take("model.layers.0.mlp.gate_up_proj.weight", (80, 48)), expected)
 
 
+def test_tensors_of_all_experts_are_cut_inside_each_expert(tmp_path: Path) -> None:
+    save(tmp_path, "qwen3_moe", decoder_sparse_step=1)
+    prefix = "model.layers.0.mlp.experts"
+    gate, up, down = torch.randn(8, 32, 48), torch.randn(8, 32, 48), torch.randn(8, 48, 32)
+    stacked = {f"{prefix}.gate_up_proj": torch.cat((gate, up), 1), f"{prefix}.down_proj": down}
+    save_file(stacked, tmp_path / "model.safetensors")
+
+    for rank, share in enumerate(parts(tmp_path)):
+        half = torch.cat((gate.chunk(2, 1)[rank], up.chunk(2, 1)[rank]), 1)
+        assert torch.equal(share.take(f"{prefix}.gate_up_proj", (8, 32, 48)), half)
+        assert torch.equal(share.take(f"{prefix}.down_proj", (8, 48, 16)), down.chunk(2, 2)[rank])
+
+
 @pytest.mark.parametrize("method", ["gptq", "awq"])
 @pytest.mark.parametrize(("module", "axis"), [("self_attn.q_proj", 0), ("mlp.down_proj", 1)])
 def test_packed_projections_are_cut_between_groups(method: Any, module: str, axis: int, tmp_path: Path) -> None:

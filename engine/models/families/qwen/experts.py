@@ -6,8 +6,15 @@ from engine.models.config.config import ExpertTraits
 from engine.models.config.config_reader import ConfigReader
 
 
-def read_qwen_experts(reader: ConfigReader, *, shared_size: int | None = None) -> ExpertTraits:
+def read_qwen_experts(
+    reader: ConfigReader, *, shared_size: int | None = None, is_normalized: bool = False
+) -> ExpertTraits:
     """Read the number of experts, their choice and the layers that have them.
+
+    Args:
+        reader: Settings of the model.
+        shared_size: Inner size of the expert that every token uses; None: no such expert.
+        is_normalized: Default of `norm_topk_prob`.
 
     Raises:
         ModelConfigError: A setting is wrong or not supported.
@@ -24,7 +31,7 @@ def read_qwen_experts(reader: ConfigReader, *, shared_size: int | None = None) -
         num_experts=reader.positive_integer(count_key),
         num_chosen=reader.positive_integer("num_experts_per_tok"),
         size=reader.positive_integer("moe_intermediate_size"),
-        is_normalized=reader.boolean("norm_topk_prob", default=False),
+        is_normalized=reader.boolean("norm_topk_prob", default=is_normalized),
         shared_size=shared_size,
         layers=frozenset(layer for layer in range(num_layers) if layer not in dense and (layer + 1) % step == 0),
     )

@@ -19,6 +19,8 @@ def read_traits(reader: ConfigReader) -> ModelTraits:
         key_dim=reader.positive_integer("linear_key_head_dim"),
         value_dim=reader.positive_integer("linear_value_head_dim"),
         window=reader.positive_integer("linear_conv_kernel_dim", default=4),
+        # A key of config.json that is made from a GGUF file.
+        has_tiled_values=reader.boolean("linear_value_heads_are_tiled", default=False),
     )
     if recurrent.num_value_heads % recurrent.num_key_heads:
         raise reader.error("linear_num_value_heads", f"{recurrent.num_key_heads} key heads do not divide them")

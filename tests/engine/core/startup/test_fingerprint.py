@@ -75,3 +75,15 @@ def test_an_engine_states_model_numbers_and_chat_template_apart(tmp_path: Path) 
     assert state(folder)[2] != template
     (folder / "model.safetensors").write_bytes(b"weightz")
     assert state(folder)[0] != digest
+
+
+def test_templates_of_other_names_belong_to_the_chat_template(tmp_path: Path) -> None:
+    folder = model(tmp_path / "model", b"weights")
+    (folder / "chat_template.jinja").write_text("a")
+    digest, _, template = state(folder)
+    whole = fingerprint(folder)
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "tool_use.jinja").write_text("b")
+    assert state(folder)[0] == digest
+    assert state(folder)[2] != template
+    assert fingerprint(folder) != whole

@@ -32,6 +32,8 @@ OTHERS = {
     "granite": "it scales what branches add",
     "gpt_oss": "its attention has sinks",
     "qwen3_5": "some layers are recurrent",
+    "qwen3_5_moe": "some layers are recurrent",
+    "qwen3_next": "some layers are recurrent",
 }
 """Variants with a property that compiled steps do not compute, and the words for it."""
 COMPILABLE = tuple(variant for variant in VARIANTS if variant not in (*OTHERS, "phi3_longrope"))

@@ -173,6 +173,35 @@ def test_loads_from_each_place_a_model_may_keep_it(tmp_path: Path) -> None:
     assert load() == "own file"
 
 
+def test_a_template_for_tools_renders_requests_with_tools(tmp_path: Path) -> None:
+    tools = [Tool(type="function", function=FunctionDefinition(name="find")).as_json()]
+    folder = write_model(tmp_path / "model", None)
+
+    def loaded() -> tuple[str, str]:
+        found = load_chat_template(folder, SPECIALS, lambda: NONCE)
+        assert found is not None
+        return tuple(text_of(found.segments([Message("user", "hi")], given)) for given in ([], tools))  # type: ignore[return-value]
+
+    config = {"chat_template": [{"name": "tool_use", "template": "with"}, {"name": "default", "template": "without"}]}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    assert loaded() == ("without", "with")
+    (folder / "chat_template.jinja").write_text("own file")
+    assert loaded() == ("own file", "own file")
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "tool_use.jinja").write_text("{{ tools[0].function.name }}")
+    assert loaded() == ("own file", "find")
+    found = load_chat_template(folder, SPECIALS, lambda: NONCE)
+    assert found is not None
+    assert (found.source, found.tool_source) == ("own file", "{{ tools[0].function.name }}")
+
+
+def test_templates_without_a_default_are_a_configuration_error(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model")
+    (folder / "tokenizer_config.json").write_text('{"chat_template": [{"name": "rag", "template": "x"}]}')
+    with pytest.raises(EngineConfigError, match="none of the chat templates is named 'default': rag"):
+        load_chat_template(folder, SPECIALS, lambda: NONCE)
+
+
 def test_a_model_may_have_no_template(tmp_path: Path) -> None:
     assert load_chat_template(write_model(tmp_path / "model", None), SPECIALS, lambda: NONCE) is None
 

@@ -165,6 +165,14 @@ def test_biases_of_packed_projections_are_stored(name: str, tmp_path: Path) -> N
     assert_same_logits(packed, plain, [8])
 
 
+@pytest.mark.parametrize("dynamic", [None, {}, {"-:.*lm_head": {}, "-:.*gate$": {}}])
+def test_settings_that_only_leave_modules_out_are_read(dynamic: object, tmp_path: Path) -> None:
+    packed, plain = write_pair(tmp_path, PACKINGS["gptq"])
+    set_settings(packed, {**PACKINGS["gptq"].settings, "dynamic": dynamic, "lm_head": False, "meta": {"mse": 0.0}})
+
+    assert_same_logits(packed, plain, [8])
+
+
 def test_the_wrong_convention_for_zeros_would_be_noticed(tmp_path: Path) -> None:
     packed, plain = write_pair(tmp_path, PACKINGS["gptq"])
     set_settings(packed, PACKINGS["gptq v2"].settings)
@@ -182,6 +190,8 @@ def test_the_wrong_convention_for_zeros_would_be_noticed(tmp_path: Path) -> None
         (lambda s: s.update(group_size=-2), "quantization_config.group_size"),
         (lambda s: s.update(zero_point=False), "quantization_config.zero_point"),
         (lambda s: s.update(quant_method="gptq", checkpoint_format="marlin"), "checkpoint_format: 'marlin'"),
+        (lambda s: s.update(quant_method="gptq", dynamic={"+:.*down": {"bits": 8}}), "dynamic: settings that differ"),
+        (lambda s: s.update(quant_method="gptq", dynamic={"-:.*up": {}, ".*down": {}}), "dynamic: settings that"),
     ],
 )
 def test_kinds_that_cannot_be_read_are_refused_by_name(
@@ -223,11 +233,13 @@ def test_fused_projections_and_experts_may_be_packed(variant: str, name: str, tm
     assert_same_logits(packed, plain, [8])
 
 
-@pytest.mark.parametrize("form", ["gate_up_proj", "gate_up_proj.qweight", "gate_up_proj_blocks"])
-def test_experts_in_one_tensor_are_refused_with_the_reason(form: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["gate_up_proj.qweight", "gate_up_proj_blocks"])
+def test_experts_in_one_quantized_tensor_are_refused_with_the_reason(form: str, tmp_path: Path) -> None:
     packed, _ = write_pair(tmp_path, AWQ, variant="qwen3_moe")
     change_tensors(packed, lambda tensors: tensors.update({f"model.layers.1.mlp.experts.{form}": torch.zeros(8, 4, 4)}))
-    with pytest.raises(CheckpointError, match=r"layers\.1\.mlp\.experts\.gate_up_proj.*one tensor for all experts"):
+    with pytest.raises(
+        CheckpointError, match=r"layers\.1\.mlp\.experts\.gate_up_proj.*a quantized tensor for all experts"
+    ):
         PagedRunner(packed)
 
 

@@ -15,7 +15,7 @@ TOLERANCE = 1e-4
 ONE_OF_EACH_FAMILY = (
     *("llama2", "llama3", "mistral", "qwen2", "qwen3", "olmo2", "olmo3", "phi3"),
     *("smollm3", "granite", "glm4", "exaone4", "gpt_oss", "qwen3_5"),
-    *("gemma2", "gemma3", "mixtral", "qwen2_moe", "qwen3_moe"),
+    *("gemma2", "gemma3", "mixtral", "qwen2_moe", "qwen3_moe", "qwen3_5_moe", "qwen3_next"),
 )
 PROMPT = [(7 * index * index + 3 * index + 1) % 97 for index in range(61)]
 

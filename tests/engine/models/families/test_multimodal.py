@@ -30,9 +30,10 @@ from tests.engine.models.paged import PagedRunner, Row
 VISION: dict[str, dict[str, Any]] = {
     "gemma3": {"model_type": "siglip_vision_model", "hidden_size": 16, "intermediate_size": 16, "image_size": 28},
     "qwen3_5": {"hidden_size": 16, "intermediate_size": 16, "depth": 1, "num_heads": 2, "out_hidden_size": 48},
+    "qwen3_5_moe": {"hidden_size": 16, "intermediate_size": 16, "depth": 1, "num_heads": 2, "out_hidden_size": 48},
     "mistral3": {"model_type": "pixtral", "hidden_size": 16, "intermediate_size": 16, "image_size": 28},
 }
-EACH = pytest.mark.parametrize("kind", ["gemma3", "mistral3", "qwen3_5"])
+EACH = pytest.mark.parametrize("kind", ["gemma3", "mistral3", "qwen3_5", "qwen3_5_moe"])
 
 
 def make_multimodal(kind: str) -> PreTrainedModel:

@@ -17,7 +17,7 @@ from engine.models.gguf.folder import prepare_folder
 from engine.models.loading.sizes import read_checked_config
 from engine.quantization.packed_tensors import take_packed
 from engine.tensor_parallel.checkpoint import PartCheckpoint
-from tests.engine.models.checkpoints import make_reference
+from tests.engine.models.checkpoints import make_reference, save_checkpoint
 from tests.engine.models.families.parity import PROMPT, reference_logits
 from tests.engine.models.gguf.files import (
     ARCHS,
@@ -31,7 +31,10 @@ from tests.engine.models.paged import PagedRunner, Row
 
 GGUF = PublishedQuantization(method="gguf", bits=8, group_size=32, zero_offset=0)
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
-KINDS = ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"]
+KINDS = ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "MXFP4"]
+
+FORMS = {**dict.fromkeys(("Q4_0", "Q4_1"), "with 4-bit codes in groups of 32"), "MXFP4": "in MXFP4"}
+"""Words of the log for codes that are kept."""
 
 
 def quantized_folder(tmp_path: Path, kind: str, *, is_retained: bool) -> tuple[Path, torch.Tensor]:
@@ -66,10 +69,10 @@ def test_weights_in_their_own_groups_stay_close(kind: str, tmp_path: Path, caplo
     with caplog.at_level(logging.INFO, "engine.models.loading.loader"):
         logits = PagedRunner(folder).prefill(Row(list(PROMPT)), [512])
 
-    # The kernels of 4-bit groups round activations, scales and offsets to bfloat16.
-    assert (logits - expected).norm() < (0.04 if kind.startswith("Q4") else 1e-5) * expected.norm()
-    form = "with 4-bit codes in groups of 32" if kind.startswith("Q4") else "dequantized"
-    assert f"21 {form}" in caplog.text if kind.startswith("Q") else not caplog.text
+    # The kernels of 4-bit codes round activations, scales and offsets to bfloat16.
+    assert (logits - expected).norm() < (0.04 if kind in FORMS else 1e-5) * expected.norm()
+    form = FORMS.get(kind, "dequantized")
+    assert f"21 {form}" in caplog.text if kind.startswith(("Q", "M")) else not caplog.text
 
 
 @pytest.mark.parametrize(
@@ -106,7 +109,9 @@ def test_a_set_quantization_replaces_that_of_the_file(tmp_path: Path, caplog: py
     assert not caplog.text
 
 
-@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL"])
+@pytest.mark.parametrize(
+    "kind", ["Q4_0", "Q4_1", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4"]
+)
 def test_groups_hold_the_numbers_of_the_blocks(kind: str, tmp_path: Path) -> None:
     library = gguf.GGMLQuantizationType[kind]
     raw = random_blocks(library, 8, 512)
@@ -190,6 +195,41 @@ def test_a_split_model_is_read_as_one(tmp_path: Path) -> None:
         close(writer, path)
 
     folder = prepare_folder(tmp_path / "model-00002-of-00002.gguf", tmp_path / "cache")
+    logits = PagedRunner(folder).prefill(Row(list(PROMPT)), [512])
+
+    assert (logits - reference_logits(reference, PROMPT)).abs().max() < 1e-4
+
+
+def test_gpt_oss_keeps_the_codes_of_its_experts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    library = gguf.GGMLQuantizationType.MXFP4
+    reference = make_reference("gpt_oss", swiglu_limit=7.0, layer_types=None, hidden_size=64, intermediate_size=96)
+    file = write_model(tmp_path / "model.gguf", reference, library, only="_exps")
+    with torch.no_grad():
+        for name, parameter in reference.named_parameters():
+            if name.endswith("_proj") and ".experts." in name:
+                stored = gguf.quantize(parameter.mT.contiguous().numpy(), library)
+                parameter.copy_(torch.from_numpy(gguf.dequantize(stored, library)).mT)
+
+    folder = prepare_folder(file, tmp_path / "cache")
+    with caplog.at_level(logging.INFO, "engine.models.loading.loader"):
+        logits = PagedRunner(folder).prefill(Row(list(PROMPT)), [512])
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": None}))
+    dequantized = PagedRunner(folder).prefill(Row(list(PROMPT)), [512])
+
+    expected = reference_logits(reference, PROMPT)
+    assert (dequantized - expected).abs().max() < 1e-3
+    # Rounded activations may lead a token to another expert.
+    assert ((logits - expected).norm(dim=1) / expected.norm(dim=1)).median() < 0.08
+    assert f"{3 * 5 * 3} in MXFP4" in caplog.text
+
+
+def test_safetensors_are_read_where_gguf_files_lie_beside_them(tmp_path: Path) -> None:
+    reference = make_reference("qwen3")
+    folder = save_checkpoint(reference, tmp_path / "model")
+    for name in ("a", "b"):
+        write_model(folder / f"{name}.gguf", make_reference("llama2"))
+
     logits = PagedRunner(folder).prefill(Row(list(PROMPT)), [512])
 
     assert (logits - reference_logits(reference, PROMPT)).abs().max() < 1e-4

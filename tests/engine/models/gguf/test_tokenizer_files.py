@@ -139,3 +139,11 @@ def test_the_chat_template_and_special_tokens_are_in_the_config(tmp_path: Path) 
         *("<s>", "</s>"),
         "<unk>",
     )
+
+
+def test_templates_of_other_names_are_stored_beside_the_default_one(tmp_path: Path) -> None:
+    named = [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "{{ tools }}"}]
+
+    model = write_sentence_piece(tmp_path / "m.gguf", PIECES, also=lambda writer: writer.add_chat_template(named))
+
+    assert config(model)["chat_template"] == named

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import gguf
@@ -28,9 +29,10 @@ def test_other_kinds_are_refused_by_name(kind: str, name: str, tmp_path: Path) -
         read_vocabulary(model)
 
 
-def test_a_file_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(GgufError, match=r"tokenizer\.ggml\.model: expected a string, got nothing"):
-        read_vocabulary(write_vocabulary(tmp_path / "m.gguf", lambda writer: None))
+@pytest.mark.parametrize("write", [lambda writer: None, lambda writer: writer.add_tokenizer_model("no_vocab")])
+def test_a_file_without_a_tokenizer_is_refused(write: Callable[[gguf.GGUFWriter], None], tmp_path: Path) -> None:
+    with pytest.raises(GgufError, match=r"tokenizer\.ggml\.model: the file has no tokenizer; take one"):
+        read_vocabulary(write_vocabulary(tmp_path / "m.gguf", write))
 
 
 def test_control_and_user_defined_tokens_are_added_tokens(tmp_path: Path) -> None:
