@@ -1,7 +1,8 @@
 """Standard form: one spelling for words that are written in several ways, and no courtesies around a question.
 
 British spellings become American ones, `U.S.` becomes `US`, `2nd` becomes `second`. A greeting, a request such as
-`could you tell me` and thanks ask nothing, so they are left out. The words are in `gateway/cache/data/grammar.toml`.
+`could you tell me` and thanks change no answer, so they are left out. The words are in
+`gateway/cache/data/grammar.toml`.
 """
 
 from __future__ import annotations

@@ -18,12 +18,15 @@ _QUESTIONS: Final = words_of("how why when where who")
 """Kinds of questions of which no two have one answer; `what` may stand for any of them."""
 _IN_ANY_ORDER: Final = words_of("distanc between differenc versus vs and or")
 """Stems beside which the order of signs does not matter."""
-_PLACES: Final = (
-    words_of("inside outside under above below beneath behind beside over underneath"),
-    words_of("up down left right forward back backward"),
-    words_of("before after during until since"),
+_PLACES: Final = tuple(
+    {word: group.split()[0] for group in groups.split(";") for word in group.split()}
+    for groups in (
+        "inside; outside; under below beneath underneath; above over; behind; beside",
+        "up; down; left; right; forward; back backward",
+        "before; after; during; until; since",
+    )
 )
-"""Words of which no two in one place of a question have one answer."""
+"""Words of which no two groups in one place of a question have one answer."""
 _ANY_PLACE: Final = frozenset[str]().union(*_PLACES)
 _SPEAKERS: Final = words_of("i we you")
 _OTHERS: Final = words_of("he she they")
@@ -121,8 +124,10 @@ def has_other_place(found: Comparison) -> bool:
     ours, theirs = ({word.text for word in words} for words in (found.only_prompt, found.only_cached))
     if any(word.rarity == 1.0 and word.text not in _ANY_PLACE for word in (*found.only_prompt, *found.only_cached)):
         return False
-    if any(ours & places and theirs & places for places in _PLACES):
-        return True
+    for places in _PLACES:
+        groups = [{places[word] for word in words if word in places} for words in (ours, theirs)]
+        if all(groups) and groups[0].isdisjoint(groups[1]):
+            return True
     if not found.prompt.question == found.cached.question == "whether":
         return False
     return any(one & _SPEAKERS and other & _OTHERS for one, other in ((ours, theirs), (theirs, ours)))

@@ -100,8 +100,8 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
         is_whole = len(tokens) <= MAX_WORDS
         reader = _Reader(tokens if is_whole else tokens[:MAX_WORDS], has_letter_a=_LETTER_A.search(text) is not None)
         language = language_of([token for token in reader.lowered if token[0].isalpha()])
-        reader.read(has_grammar=language == ENGLISH_NAME)
         guards = GUARDS.get(language)
+        reader.read(grammar=None if language == ENGLISH_NAME else frozenset() if guards is None else guards.free)
         question = _question(reader.lowered)
         return cls(
             text,
@@ -115,7 +115,7 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
             _stems_of_clauses(text),
             language,
             code_tokens(plain),
-            sentence_grammar(reader.lowered, question),
+            sentence_grammar(reader.lowered if language == ENGLISH_NAME else (), question),
             is_whole,
         )
 
@@ -169,6 +169,7 @@ class _Reader:
     def __init__(self, tokens: Sequence[str], *, has_letter_a: bool = False) -> None:
         self._tokens = tokens
         self._has_letter_a = has_letter_a
+        self._first = next((at for at, token in enumerate(tokens) if token[0].isalpha()), 0)  # `¿` may stand before it
         num_capitals = sum([token[0].isupper() for token in tokens[1:]])
         self._has_names = num_capitals * 5 <= (len(tokens) - 1) * 3  # else it is a title, or all in capitals
         self.lowered = [token.lower() for token in tokens]
@@ -177,8 +178,8 @@ class _Reader:
         self.units: set[str] = set()
         self.num_negations = self.num_exceptions = 0
 
-    def read(self, *, has_grammar: bool) -> None:
-        """Fill the lists; without grammar every word carries weight, for its language is not known so well."""
+    def read(self, *, grammar: frozenset[str] | None) -> None:
+        """Fill the lists; all words but those of `grammar` carry weight in a language other than English."""
         at = 0
         while at < len(self.lowered):
             known = _known(self.lowered[at])
@@ -190,8 +191,8 @@ class _Reader:
             else:
                 self._word(at, known)
             at += 1
-        if not has_grammar:
-            self.words = [word._replace(rarity=1.0) for word in self.words]
+        if grammar is not None:
+            self.words = [word._replace(rarity=float(word.text not in grammar)) for word in self.words]
 
     def _numeral(self, at: int) -> tuple[str, None] | None:
         """Return the value of a Roman numeral or of `one`; a single letter is a numeral behind some words only."""
@@ -228,7 +229,7 @@ class _Reader:
         self.words.append(Word(value, self.lowered[at], 1.0))
         if unit is not None:
             self.units.add(unit)
-            self.words.append(Word(unit, unit, 1.0))
+            self.words.append(Word(unit, behind if is_behind else unit, 1.0))
         return taken + int(is_behind)
 
     def _word(self, at: int, known: _Known) -> None:
@@ -238,7 +239,7 @@ class _Reader:
         self.num_exceptions += known.is_exception
         if known.unit is not None:
             self.units.add(known.unit)
-        if has_capital and at and self._has_names and (word.rarity or self._is_designation(at)):
+        if has_capital and at > self._first and self._has_names and (word.rarity or self._is_designation(at)):
             word = word._replace(is_name=True, rarity=word.rarity or 1.0)
         self.words.append(word)
 

@@ -158,6 +158,7 @@ ALLOWED = [
     ),
     ("Am I allowed to moor a barge?", "Am I permitted to moor a barge?"),
     ("What does f(a, b) return?", "What does f(a,b) return?"),
+    ("Which lamp is the best below 50 dollars?", "Which lamp is the best under 50 dollars?"),
     ("Should I pay the bill?", "Should you pay the bill?"),
     ("Who wins if it is a draw?", "Who wins when it is a draw?"),
     ("how do i use a map in javascript", "How do I use a Map in JavaScript?"),
