@@ -273,6 +273,7 @@ class CacheSettings:
     encoder: str = ""
     """Folder or name of a sentence-transformers model for the semantic tier; empty: the packaged all-MiniLM-L6-v2.
 
+    Or a Python function `module:function` that returns a row of numbers for each of a list of texts.
     Others run in a process of their own. A folder with `onnx/model.onnx` that pools by the mean or the first token
     needs nothing else, any other model `pip install 'penstock[encoders]'`.
     """

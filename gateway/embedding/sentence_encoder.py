@@ -1,10 +1,11 @@
-"""SentenceEncoder: any sentence-transformers model, in a worker process."""
+"""SentenceEncoder: any sentence-transformers model, or a function of a package, in a worker process."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import re
 import select
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +23,7 @@ from numpy.typing import NDArray
 
 from gateway.embedding.encoder import TextEncoder
 from gateway.embedding.model_files import EncoderUnavailable
-from gateway.embedding.sentence_worker import WorkerReply
+from gateway.embedding.sentence_worker import WorkerReply, is_function
 
 LOAD_S: Final = 300.0
 """Longest time for a model to load, in seconds."""
@@ -39,20 +41,20 @@ class SentenceEncoder:
     """Encoder in a worker process, for one thread at a time; a process that has died is started anew."""
 
     def __init__(self, model: str, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create an encoder without a process; `model` is a folder, or a name that the library finds."""
+        """Create an encoder without a process; `model` is a folder, `module:function`, or a name for the library."""
         self._model = str(Path(model).expanduser()) if Path(model).expanduser().is_dir() else model
         self._clock = clock
         self._process: subprocess.Popen[bytes] | None = None
         self._read = b""
         self._dimensions = 0
         self.backend = ""
-        """Library that computes: `onnx` or `torch`; empty before it is loaded."""
+        """What computes: `onnx`, `torch` or `function`; empty before it is loaded."""
         self.reason = ""
         """Why a graph of the folder is not used; empty where it is, or there is none."""
 
     @property
     def id(self) -> str:
-        """Name of the model, and for a folder a digest that changes with its weights."""
+        """Name of the model, with a digest of a folder's weights, or the version of a function's package."""
         return _id_of(self._model)
 
     @property
@@ -152,6 +154,8 @@ class SentenceEncoder:
 
 
 def _id_of(model: str) -> str:
+    if is_function(model):
+        return f"function:{model}{_version_of(model)}"
     folder = Path(model)
     if not folder.is_dir():
         return f"sentence-transformers:{model}"
@@ -159,3 +163,11 @@ def _id_of(model: str) -> str:
     state = [f"{path.name}:{path.stat().st_size}:{path.stat().st_mtime_ns}" for path in files]
     digest = blake2b("\n".join((str(folder.resolve()), *state)).encode(), digest_size=6).hexdigest()
     return f"sentence-transformers:{folder.resolve().name.lower()}-{digest}"
+
+
+def _version_of(function: str) -> str:
+    """Return the version of a function's package, whose other versions may make other vectors; empty without one."""
+    try:
+        return f"-{version(re.split('[.:]', function)[0])}"
+    except PackageNotFoundError:
+        return ""

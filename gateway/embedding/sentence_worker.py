@@ -1,7 +1,8 @@
-"""Command `python -m gateway.embedding.sentence_worker MODEL`: a sentence-transformers model in a process of its own.
+"""Command `python -m gateway.embedding.sentence_worker MODEL`: an encoder in a process of its own.
 
-A folder with an ONNX graph runs on ONNX Runtime. Any other model runs in the library, which imports torch. That takes
-seconds and hundreds of megabytes, and a crash in it must not end the gateway.
+A folder with an ONNX graph runs on ONNX Runtime, and a function `module:function` in its own package. Any other model
+runs in the library sentence-transformers, which imports torch. That takes seconds and hundreds of megabytes, and a
+crash in it must not end the gateway.
 The process reads one JSON list of texts a line. It replies with one JSON line, `WorkerReply`, and behind it the vectors
 as 32-bit floats, in the machine's byte order. It ends with its standard input.
 """
@@ -9,9 +10,11 @@ as 32-bit floats, in the machine's byte order. It ends with its standard input.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -22,6 +25,8 @@ from numpy.typing import NDArray
 from gateway.embedding.folder_graph import FolderGraph, GraphUnusable, graph_in
 
 INSTALL: Final = "pip install 'penstock[encoders]'"
+_FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_LEAST_NORM: Final = 1e-12
 _texts: Final = msgspec.json.Decoder(list[str])
 _Encode = Callable[[list[str]], NDArray[np.float32]]
 
@@ -35,6 +40,11 @@ class WorkerReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     reason: str = ""
     """Why a graph of the folder is not used; empty where it is, or there is none."""
     error: str | None = None
+
+
+def is_function(name: str) -> bool:
+    """Return whether an encoder's name is `module:function`."""
+    return _FUNCTION.fullmatch(name) is not None
 
 
 def main(argv: Sequence[str]) -> int:
@@ -60,6 +70,8 @@ def main(argv: Sequence[str]) -> int:
 
 def _load(name: str) -> tuple[_Encode, str, str]:
     """Return the encoding, its backend, and why a graph of the folder is not used."""
+    if is_function(name):
+        return _function(name), "function", ""
     folder, reason = Path(name), ""
     graph = graph_in(folder)
     if graph is not None:
@@ -74,6 +86,21 @@ def _load(name: str) -> tuple[_Encode, str, str]:
     except ImportError as error:
         raise RuntimeError("; ".join(filter(None, (reason, str(error), INSTALL)))) from error
     return partial(_vectors, SentenceTransformer(name, device="cpu")), "torch", reason
+
+
+def _function(name: str) -> _Encode:
+    """Return the encoding by a function that takes a list of texts and returns a row for each; rows get length 1."""
+    module, _, attribute = name.partition(":")
+    call: Callable[[list[str]], Any] = getattr(import_module(module), attribute)
+
+    def encode(texts: list[str]) -> NDArray[np.float32]:
+        rows = np.asarray(call(texts), np.float32)
+        if rows.ndim != 2 or len(rows) != len(texts) or not np.isfinite(rows).all():
+            raise ValueError(f"{name} returned shape {rows.shape} for {len(texts)} texts, not a row for each")
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        return np.ascontiguousarray(rows / np.maximum(lengths, _LEAST_NORM), np.float32)
+
+    return encode
 
 
 def _vectors(model: Any, texts: list[str]) -> NDArray[np.float32]:

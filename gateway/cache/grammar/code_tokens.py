@@ -17,28 +17,49 @@ from gateway.cache.grammar.word_lists import CODE_WORDS, words_of
 
 _QUOTED: Final = re.compile(r"`([^`]+)`")
 _SIGNS: Final = re.compile(
-    r"[\\$@#%^&*=<>{}\[\]|~_+/`]|--|[a-z][A-Z]|(?<!\S)-\w|\w-{2}|\(\)|::|[?!]\.|[KMGT]i?b\b|\b[A-Za-z]!"
+    r"[\\$@#%^&*=<>{}\[\]|~_+/`]|--|[a-z][A-Z]|(?<!\S)-\w|\w-{2}|\(\)|::|[?!]\.|[KMGT]i?b(?:ps)?\b|\b[A-Za-z]!"
+    r"|(?<!\S)\?[?:](?!\S)|(?:UTC|GMT)[+-]\d|\w\([^()]*\)|(?<!\S)!\w|(?<!\S)[A-Za-z] [*/%&|^+-] [A-Za-z\d](?![\w'])"
 )
 """Any sign that can make a piece of text code."""
 _PROSE: Final = re.compile(
     r"[$€£¥₹]\d[\d.,]*[a-z]*|[\d.,]+[a-z]*[$€£¥₹]|~?[+-]?\d[\d.,]*%|\d[\d.,/:*x+-]*[a-z]*|#\d+|[a-z]{1,2}#|[a-z]\+{1,2}"
-    r"|[a-z]+(?:[/&+]\w+)+|\w+\((?:s|es)\)|_+|\*{3,}|@\w{3,}|\w[\w.+-]*@[\w.-]+|#[a-z]\w{3,}|[#•>]",
+    r"|[a-z]+(?:[/&+]\w+)+|\w+\((?:s|es)\)|\d+(?:\(\w+\))+|_+|\*{3,}|@\w{3,}|\w[\w.+-]*@[\w.-]+|#[a-z]\w{3,}|[#•>]",
     re.IGNORECASE,
 )
 _FLAG: Final = re.compile(r"[-+]{1,2}[A-Za-z][\w-]*(?:=\S*)?|-\d[\d.]*")
-_STRICT: Final = re.compile(r"[\\$@^*=<>{}\[\]|~_]|\w[+-]{2}|[+-]{2}\w|[%&#!]\w|::|->|[?!]\.|\w\(\)|[a-z]\+=")
-_CALL: Final = re.compile(r"[a-z_]\w*\((?:[a-z]|[^)]*[\"'\d,][^)]*)\)")
+_STRICT: Final = re.compile(
+    r"(?:UTC|GMT)[+-]\d|[\\$@^*=<>{}\[\]|~_]|\w[+-]{2}|[+-]{2}\w|[%&#!]\w|::|->|[?!]\.|\w\(\)|[a-z]\+="
+)
+_CALL: Final = re.compile(r"(?:[a-z_][\w.]*|[A-Z]\w*\.\w[\w.]*)\((?:[a-z]|[^)]*[\"'\d,][^)]*)\)|[A-Za-z]\(\w+\)")
+_BRACKETS: Final = re.compile(r"(?<=[\w\])>])[(\[{][^()\[\]{}]{0,60}[)\]}]")
+"""Brackets directly behind a name, in which white space does not count."""
+_EXPRESSION: Final = re.compile(r"(?<!\S)[A-Za-z] [*/%&|^+-] [A-Za-z\d](?![\w'])")
+"""An operator between two letters, or a letter and a digit."""
+_SUM: Final = re.compile(r"(?=.*[a-z])(?:[a-z]|\d+)(?:[-+*/](?:[a-z]|\d+))+")
+_LITERAL: Final = re.compile(r"([\"'])\d+\1")
+_DOTTED: Final = re.compile(r"(?<![\w@/.])[A-Za-z_]\w+(?:\.[A-Za-z_]\w+)+(?![\w@(])")
+_TYPES: Final = words_of(
+    "string integer boolean object array list map set double float char byte long short function symbol int true false "
+    "none null void fn error tuple dict vector option result iterator pair optional"
+)
+"""Names that are another one with a capital."""
+_DOMAINS: Final = words_of("js ts com org net io ai gov edu uk de fr eu co dev app tv me")
+"""Last parts of names that are written in any case."""
 _PATH: Final = re.compile(r"(?:~|\.{1,2})?/[\w.~/*-]*\w[\w.~/*-]*|(?:[\w.-]+/)+")
 _OPERATOR: Final = re.compile(r"[^\w\s\"'`.,;:?!()]+|\?\?|\?\.|!|::|:=|\.{3}")
+_PAIRS: Final = words_of(":: ?: ??")
 _MAYBE_PROSE: Final = words_of("& - -- – — / | + > • % :")
 """Lone signs that are operators beside code only."""
 _EMPHASIS: Final = re.compile(r"(?<!\S)(\*{1,3}|_{1,2})([A-Za-z][\w' -]{0,200})\1(?=[\s.,;:?!]|$)")
+_MARKS: Final = frozenset("?!")
+_MIN_MARKED: Final = 3
+"""Letters of a last piece of which several closing marks are none of its own."""
 _QUOTES: Final = "\"'"
 _OPERAND: Final = re.compile(r"\w|\d+")
 _LOWER_CAMEL: Final = re.compile(r"(?!i[A-Z]|e[A-Z][a-z]|mac[A-Z])[a-z]+[A-Z]\w*")
 _CAMEL: Final = re.compile(r"[A-Za-z]+[a-z][A-Z]\w*")
 _WORD: Final = re.compile(r"[^\W_]\w*")
-_CASED_UNIT: Final = re.compile(r"[\d.]*(?:[KMGT]i?b|m(?:W|V|A|J|Hz|Pa)h?)")
+_CASED_UNIT: Final = re.compile(r"[\d.]*(?:[KMGT]i?b(?:ps|/s|it)?|m(?:W|V|A|J|Hz|Pa)h?)")
 """A unit that is another one with another capital: bits and bytes, milliwatts and megawatts."""
 _FACTORIAL: Final = re.compile(r"[A-Za-z]!")
 _MARKED_NAME: Final = re.compile(r"[a-z_]\w*[?!]")
@@ -62,6 +83,8 @@ class CodeTokens(msgspec.Struct, frozen=True, gc=False):
     """Plain words and whole expressions in backticks, which count where both texts have some."""
     forms: frozenset[str] = frozenset()
     """Words in their case."""
+    dotted: frozenset[str] = frozenset()
+    """Names with dots in their case; empty in a text of one case."""
     is_about_code: bool = False
     """True if a part or a word shows that the text is about code."""
 
@@ -71,7 +94,9 @@ class CodeTokens(msgspec.Struct, frozen=True, gc=False):
             return True
         if self.quoted and other.quoted and Counter(self.quoted) != Counter(other.quoted):
             return True
-        return _have_other_case(self, other) or _have_other_case(other, self)
+        if _have_other_case(self, other) or _have_other_case(other, self) or _have_other_dotted(self, other):
+            return True
+        return self.is_about_code and other.is_about_code and _have_other_type(self.forms, other.forms)
 
 
 def code_tokens(text: str) -> CodeTokens:
@@ -79,20 +104,21 @@ def code_tokens(text: str) -> CodeTokens:
     words = _WORD.findall(text)
     is_about_code = any(word in CODE_WORDS for word in map(str.lower, words))
     if not is_about_code and _SIGNS.search(text) is None:
-        return CodeTokens(forms=frozenset(words))
+        return CodeTokens(forms=frozenset(words), dotted=_dotted(text))
     quoted: list[str] = []
     strict: list[str] = []
     for span in _QUOTED.findall(text):
         is_plain = " " in span.strip() or _WORD.fullmatch(span) is not None
         (quoted if is_plain else strict).append(" ".join(span.split()))
     is_about_code = is_about_code or _QUOTED.search(text) is not None
-    pieces = _EMPHASIS.sub(r"\2", _QUOTED.sub(_unquoted, text)).split()
+    is_about_code = is_about_code or _EXPRESSION.search(text) is not None
+    pieces = _EMPHASIS.sub(r"\2", _BRACKETS.sub(_joined, _QUOTED.sub(_unquoted, text))).split()
     found = [_part(piece, is_last=at == len(pieces) - 1) for at, piece in enumerate(pieces)]
     is_about_code = is_about_code or bool(strict) or any(part is not None for part in found)
     if is_about_code:
         found = [part or _beside_code(pieces, at) for at, part in enumerate(found)]
     strict += [part for part in found if part]
-    return CodeTokens(tuple(strict), tuple(quoted), frozenset(words), is_about_code)
+    return CodeTokens(tuple(strict), tuple(quoted), frozenset(words), _dotted(text), is_about_code)
 
 
 def _unquoted(found: re.Match[str]) -> str:
@@ -100,11 +126,21 @@ def _unquoted(found: re.Match[str]) -> str:
     return f" {found[1]} " if " " in found[1].strip() else " "
 
 
+def _joined(found: re.Match[str]) -> str:
+    return "".join(found.group().split())
+
+
+def _dotted(text: str) -> frozenset[str]:
+    if "." not in text or text.islower() or text.isupper():
+        return frozenset()
+    return frozenset(name for name in _DOTTED.findall(text) if name.rpartition(".")[2].lower() not in _DOMAINS)
+
+
 def _part(piece: str, *, is_last: bool) -> str | None:
     """Return a piece between spaces without the marks of its sentence if it is code, else None."""
     core = _bare(piece, is_last=is_last)
-    if piece == "::" or _CASED_UNIT.fullmatch(core) or (not is_last and _FACTORIAL.fullmatch(piece)):
-        return piece if piece == "::" else core or piece
+    if piece in _PAIRS or _CASED_UNIT.fullmatch(core) or (not is_last and _FACTORIAL.fullmatch(piece)):
+        return piece if piece in _PAIRS else core or piece
     if not core or core in _MAYBE_PROSE or _is_prose(core):
         return None
     if _FLAG.fullmatch(core) or _PATH.fullmatch(core) or _STRICT.search(core) or _CALL.fullmatch(core):
@@ -114,6 +150,8 @@ def _part(piece: str, *, is_last: bool) -> str | None:
 
 def _bare(piece: str, *, is_last: bool) -> str:
     core = piece.rstrip(",;:.")
+    if is_last and core[-2:-1] in _MARKS and len(core.rstrip("?!")) >= _MIN_MARKED:
+        core = core.rstrip("?!")
     if piece.endswith("...") and not core:
         return ""
     while core and core[-1] in "?!" and (is_last or _is_prose(core[:-1]) or not core.strip("?!")):
@@ -144,7 +182,10 @@ def _beside_code(pieces: Sequence[str], at: int) -> str | None:
         return f"{operands[0]}{piece}{operands[1]}" if is_between else piece
     if piece in _SQL_WORDS or (at and after[:1].islower() and _MARKED_NAME.fullmatch(piece)):
         return piece
-    core = piece.rstrip(",;:." if after else ",;:.?!").strip(_QUOTES)
+    core = piece.rstrip(",;:." if after else ",;:.?!")
+    if _LITERAL.fullmatch(core) or _SUM.fullmatch(core):
+        return core
+    core = core.strip(_QUOTES)
     if core[:1] == "#" and core[1:].isidentifier():
         return core
     if len(core) == 1 and core.isalpha():
@@ -162,3 +203,17 @@ def _have_other_case(one: CodeTokens, other: CodeTokens) -> bool:
     theirs = {form.lower() for form in other.forms - one.forms}
     is_about_code = one.is_about_code and other.is_about_code
     return any(form.lower() in theirs and (is_about_code or _LOWER_CAMEL.fullmatch(form) is not None) for form in cased)
+
+
+def _have_other_dotted(one: CodeTokens, other: CodeTokens) -> bool:
+    """Return whether a name with dots of the one stands in the other with other capitals."""
+    ours, theirs = one.dotted - other.dotted, {name.lower() for name in other.dotted - one.dotted}
+    return any(name.lower() in theirs for name in ours)
+
+
+def _have_other_type(ours: frozenset[str], theirs: frozenset[str]) -> bool:
+    """Return whether one text has `String` where the other has `string`, and both write other words with capitals."""
+    if not any(form[0].isupper() and (form.lower() in CODE_WORDS or form == "C") for form in ours & theirs):
+        return False
+    lowered = {form.lower() for form in ours - theirs} & {form.lower() for form in theirs - ours}
+    return not lowered.isdisjoint(_TYPES)

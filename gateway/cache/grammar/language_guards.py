@@ -17,6 +17,8 @@ class LanguageGuards(msgspec.Struct, frozen=True, gc=False):
 
     small: frozenset[str]
     """Small words by which the language is recognized; empty where its letters show it."""
+    free: frozenset[str]
+    """Words of grammar that vary freely between wordings of one question."""
     negations: frozenset[str]
     now: frozenset[str]
     now_phrases: tuple[str, ...]
@@ -55,8 +57,10 @@ def _guards(texts: Mapping[str, str]) -> LanguageGuards:
         tuple(" ".join(phrase.split()) for phrase in texts[name].split(";") if phrase.strip())
         for name in ("now_phrases", "mine_phrases", "not_volatile")
     )
-    small, negations, single, own = (words_of(texts[name]) for name in ("small", "negations", "now", "mine"))
-    return LanguageGuards(small, negations, single, now, own, mine, harmless)
+    small, free, negations, single, own = (
+        words_of(texts[name]) for name in ("small", "free", "negations", "now", "mine")
+    )
+    return LanguageGuards(small, free, negations, single, now, own, mine, harmless)
 
 
 _TEXTS: Final[dict[str, dict[str, str]]] = tomllib.loads(

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 import msgspec
 
 from gateway.cache.grammar.word_lists import (
+    BOUNDS,
     MODALS,
+    NUMBER_WORDS,
     ORDINALS,
     PARTICIPLES,
     PAST_FORMS,
@@ -31,7 +34,7 @@ _BE: Final = words_of("is are am was were be been being isn't aren't wasn't were
 _HAVE: Final = words_of("has have had hasn't haven't hadn't ve")
 _PARTICIPLE_SPAN: Final = 5
 """Words behind `have` among which the participle is searched."""
-_GOING_SPAN: Final = 4
+_GOING_SPAN: Final = 8
 _BEFORE_A_VERB: Final = words_of("who what which that and")
 _SUPERLATIVE: Final = re.compile(r".*(?:ous|less|ss|us|is)")
 _COUNTING: Final = words_of("how too so as very that not this")
@@ -42,6 +45,8 @@ _POLITE: Final = frozenset({"ability", "conditional"})
 _SUPPOSED: Final = frozenset({"intention", "conditional"})
 """Classes that may stand for one another: `what will happen`, `what would happen`."""
 _FREE_QUANTITIES: Final = frozenset({"some", "any", "all", "many", "usually", "often", "enough", "always", "few"})
+_RANKS: Final = words_of("second third fourth fifth sixth seventh eighth ninth tenth 3rd 4th 5th 6th 7th 8th 9th 10th")
+_IS_SUPERLATIVE: Final = re.compile(r"[a-z]{2,}est|most|least|best|worst|last")
 _VAGUE: Final = frozenset({"some", "any"})
 """Quantities that may stand for one another: `are there any`, `what are some`."""
 _BARE_DO: Final = frozenset({"present"})
@@ -58,6 +63,10 @@ class SentenceGrammar(msgspec.Struct, frozen=True, gc=False):
     """True if it has `one`, which is a number beside a text that has another number in its place."""
     question: str
     """The kind of the question: `how`, or `whether` where yes or no answers it."""
+    bounds: frozenset[str] = frozenset()
+    """Bounds of its numbers: `more`, `less` or `exact`."""
+    ranks: frozenset[str] = frozenset()
+    """Ordinals that a superlative follows: `second largest`."""
 
     def has_other_modality(self, other: SentenceGrammar, *, is_same_frame: bool) -> bool:
         """Return whether the texts are about different ones of what must, may, should or can be.
@@ -87,6 +96,8 @@ class SentenceGrammar(msgspec.Struct, frozen=True, gc=False):
         """Return whether the texts are about other quantities, or another one in an order."""
         if self.ordinals - other.ordinals and other.ordinals - self.ordinals:
             return True
+        if self.ranks != other.ranks or self.bounds != other.bounds:
+            return True
         ours, theirs = self.quantities - other.quantities, other.quantities - self.quantities
         if not ours and not theirs:
             return False
@@ -107,7 +118,21 @@ def sentence_grammar(lowered: Sequence[str], question: str) -> SentenceGrammar:
         frozenset(ORDINALS[word] for word in words if word in ORDINALS),
         "one" in words,
         question,
+        frozenset(_bounds(words)),
+        frozenset(first for first, second in pairwise(words) if first in _RANKS and _IS_SUPERLATIVE.fullmatch(second)),
     )
+
+
+def _bounds(words: Sequence[str]) -> Iterator[str]:
+    """Give the kind of bound of each number that has one."""
+    for at, word in enumerate(words):
+        if not (word[0].isdigit() or word in NUMBER_WORDS):
+            continue
+        for length in (3, 2, 1):
+            kind = BOUNDS.get(" ".join(words[max(0, at - length) : at])) if at >= length else None
+            if kind is not None:
+                yield kind
+                break
 
 
 def _split(lowered: Sequence[str]) -> Iterator[str]:

@@ -15,6 +15,8 @@ from gateway.embedding.model_files import EncoderUnavailable, installed_model
 _FILE: Final = "vocab.txt"
 MIN_LETTERS: Final = 3
 _ENDINGS: Final = ("s", "es", "ed", "ing", "er", "ers", "or", "ly", "able", "ies", "ied", "ier", "ness", "less", "ful")
+_BEFORE_ES: Final = ("s", "x", "z", "h", "o")
+_VOWELS: Final = frozenset("aeiou")
 _MIN_ROOT: Final = 4
 _BEGINNINGS: Final = ("un", "re", "dis", "non", "pre", "over", "out", "mis", "sub", "multi")
 
@@ -47,10 +49,12 @@ def _bases(word: str) -> Iterator[str]:
     for ending in _ENDINGS:
         root = word.removesuffix(ending)
         if root != word and len(root) >= _MIN_ROOT:
-            yield root
-            yield root + "e"
-            if root[-1] == root[-2]:
-                yield root[:-1]
+            if ending != "es" or root.endswith(_BEFORE_ES):
+                yield root
+            if ending[0] in _VOWELS:
+                yield root + "e"
+                if root[-1] == root[-2]:
+                    yield root[:-1]
             if ending[0] == "i":
                 yield root + "y"
     for beginning in _BEGINNINGS:

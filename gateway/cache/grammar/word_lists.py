@@ -64,3 +64,31 @@ MINE_PHRASES: Final = _phrases(_TEXTS["mine_phrases"])
 MINE_CERTAIN: Final = _phrases(_TEXTS["mine_certain"])
 GENERAL_BEHIND: Final = words_of(_TEXTS["general_behind"])
 GENERAL_BEGINNINGS: Final = _phrases(_TEXTS["general_beginnings"])
+BRITISH: Final[Mapping[str, str]] = dict(pair.split() for pair in _phrases(_TEXTS["british"]))
+"""Beginnings of words in British spelling, and in American."""
+JOINED: Final[Mapping[str, str]] = dict(pair.split() for pair in _phrases(_TEXTS["joined"]))
+"""Other spellings of whole words."""
+EVERYWHERE_IN_S: Final = words_of(_TEXTS["everywhere_in_s"])
+"""Stems of verbs that end in `-ise` in American as well."""
+GREETINGS: Final = _phrases(_TEXTS["greetings"])
+OPENINGS: Final = tuple(_TEXTS["openings"].split())
+"""Words that begin a question behind a greeting."""
+REQUESTS: Final = _phrases(_TEXTS["requests"])
+TASK_REQUESTS: Final = _phrases(_TEXTS["task_requests"])
+TASKS: Final = tuple(_TEXTS["tasks"].split())
+THANKS: Final = _phrases(_TEXTS["thanks"])
+VERB_FORMS: Final = _heads(_TEXTS["verb_forms"])
+"""The present form of each past form of an irregular verb."""
+VARIANTS: Final = words_of(_TEXTS["variants"])
+"""Words behind a product's name or number that make another product of it."""
+ROMAN: Final[Mapping[str, str]] = {
+    numeral: str(value) for value, numeral in enumerate(_TEXTS["roman"].split(), start=1)
+}
+"""Value of each Roman numeral."""
+COUNTED_IN_ROMAN: Final = words_of(_TEXTS["counted_in_roman"])
+"""Words behind which a single capital letter is a numeral."""
+BOUNDS: Final[Mapping[str, str]] = {
+    phrase: bound for bound in ("more", "less", "exact") for phrase in _phrases(_TEXTS[f"{bound}_than"])
+}
+"""Kind of bound by the words before a number."""
+NUMBER_WORDS: Final = words_of(_TEXTS["number_words"])

@@ -56,7 +56,12 @@ _PHRASES: Final = (
 _PHRASE_WORDS: Final = frozenset(phrase[0] for phrase in _PHRASES)
 
 _MINE: Final = frozenset({"my", "mine", "myself", "our", "ours", "ourselves"})
-_IMPERSONAL: Final = frozenset({"tell", "give", "show", "help", "let", "teach", "to", "remind", "send", "write"})
+_IMPERSONAL: Final = frozenset(
+    (
+        *("tell", "give", "show", "help", "let", "teach", "to", "remind", "send", "write"),
+        *("telling", "giving", "showing", "helping", "teaching", "sending", "writing"),
+    )
+)
 """Words before `me` that make a request about nobody."""
 
 

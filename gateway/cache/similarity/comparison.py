@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from gateway.cache.similarity.lexicon import SYNONYM_FORMS
-from gateway.cache.similarity.stems import are_variants
+from gateway.cache.similarity.stems import are_variants, synonym_groups
 from gateway.cache.similarity.wording import Word, Wording
-
-_NONE: Final[frozenset[int]] = frozenset()
 
 
 class Comparison(NamedTuple):
@@ -68,8 +65,7 @@ def _pair_off(only_prompt: list[Word], only_cached: list[Word]) -> None:
 def _is_like(one: Word, other: Word) -> bool:
     if not (one.rarity and other.rarity) or one.is_code or other.is_code:
         return False
-    groups, others = SYNONYM_FORMS.get(one.text, _NONE), SYNONYM_FORMS.get(other.text, _NONE)
-    return not groups.isdisjoint(others) or are_variants(one.text, other.text)
+    return not synonym_groups(one.text).isdisjoint(synonym_groups(other.text)) or are_variants(one.text, other.text)
 
 
 def _shared_ends(prompt: Sequence[Word], cached: Sequence[Word]) -> tuple[int, int]:

@@ -7,9 +7,10 @@ class, and where nothing else differs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
-from gateway.cache.grammar.word_lists import CLASS_WORDS, HELPING_VERBS, PERSONS, words_of
+from gateway.cache.grammar.word_lists import CLASS_WORDS, HELPING_VERBS, PAST_FORMS, PERSONS, words_of
 from gateway.cache.similarity.comparison import Comparison
 from gateway.cache.similarity.wording import Word, Wording
 
@@ -17,15 +18,48 @@ _QUESTIONS: Final = words_of("how why when where who")
 """Kinds of questions of which no two have one answer; `what` may stand for any of them."""
 _IN_ANY_ORDER: Final = words_of("distanc between differenc versus vs and or")
 """Stems beside which the order of signs does not matter."""
+_PLACES: Final = tuple(
+    {word: group.split()[0] for group in groups.split(";") for word in group.split()}
+    for groups in (
+        "inside; outside; under below beneath underneath; above over; behind; beside",
+        "up; down; left; right; forward; back backward",
+        "before; after; during; until; since",
+    )
+)
+"""Words of which no two groups in one place of a question have one answer."""
+_ANY_PLACE: Final = frozenset[str]().union(*_PLACES)
+_SPEAKERS: Final = words_of("i we you")
+_OTHERS: Final = words_of("he she they")
+_JOINTS: Final = words_of("and or")
+_TRUTH: Final = words_of("true false")
 _BE: Final = words_of("is are am was were")
 _DO: Final = words_of("do does did")
+MAX_COMPARED: Final = 4
+"""Distance of the two words of `as much milk as`."""
 _HELPERS: Final = words_of("is are am was were be been has have had will would can could should must may might")
 
 
 def has_other_code(found: Comparison) -> bool:
     """Return whether a sign, a letter's case or the order of signs differs in what is code."""
+    if _has_other_joint(found):
+        return True
     stems = {word.stem for word in found.prompt.words}
     return found.prompt.code.differ_from(found.cached.code, in_any_order=not stems.isdisjoint(_IN_ANY_ORDER))
+
+
+def _has_other_joint(found: Comparison) -> bool:
+    """Return whether `and` stands between the same two operands as `or` in the other text."""
+    if not found.prompt.code.is_about_code and _TRUTH.isdisjoint(word.text for word in found.prompt.words):
+        return False
+    joints = [
+        {
+            (before.stem, after.stem, joint.text)
+            for before, joint, after in zip(text.words, text.words[1:], text.words[2:], strict=False)
+            if joint.text in _JOINTS
+        }
+        for text in (found.prompt, found.cached)
+    ]
+    return any((*ends, other) in joints[1] for *ends, joint in joints[0] for other in _JOINTS - {joint})
 
 
 def has_other_modality(found: Comparison) -> bool:
@@ -39,6 +73,10 @@ def has_other_tense(found: Comparison) -> bool:
     if not _is_same_frame(found):
         return False
     if found.prompt.grammar.has_other_tense(found.cached.grammar):
+        return True
+    if found.prompt.question == found.cached.question == "whether" and _is_under_way(found.prompt) != _is_under_way(
+        found.cached
+    ):
         return True
     pasts = [_finite_pasts(text) for text in (found.prompt, found.cached)]
     bare_forms = [_bare_forms(text) for text in (found.cached, found.prompt)]
@@ -55,7 +93,8 @@ def has_other_quantity(found: Comparison) -> bool:
 def _comparing(text: Wording) -> str:
     """Return how a text compares: `harder than`, `as hard as`; empty where it does not, or does both."""
     words = [word.text for word in text.words]
-    is_equal = any(first == third == "as" for first, third in zip(words, words[2:], strict=False))
+    places = [at for at, word in enumerate(words) if word == "as"]
+    is_equal = any(1 < second - first <= MAX_COMPARED for first, second in pairwise(places))
     return "" if is_equal == ("than" in words) else "as" if is_equal else "than"
 
 
@@ -80,6 +119,20 @@ def has_other_role(found: Comparison) -> bool:
     return False
 
 
+def has_other_place(found: Comparison) -> bool:
+    """Return whether nothing but where or for whom differs: `inside`, `under`; `should I`, `should they`."""
+    ours, theirs = ({word.text for word in words} for words in (found.only_prompt, found.only_cached))
+    if any(word.rarity == 1.0 and word.text not in _ANY_PLACE for word in (*found.only_prompt, *found.only_cached)):
+        return False
+    for places in _PLACES:
+        groups = [{places[word] for word in words if word in places} for words in (ours, theirs)]
+        if all(groups) and groups[0].isdisjoint(groups[1]):
+            return True
+    if not found.prompt.question == found.cached.question == "whether":
+        return False
+    return any(one & _SPEAKERS and other & _OTHERS for one, other in ((ours, theirs), (theirs, ours)))
+
+
 def by_person(words: Sequence[Word], stems: Sequence[str]) -> list[str]:
     """Return stems in which a person and a helping verb have one form: `I` for `me`, `do` for `does`."""
     return [
@@ -94,15 +147,25 @@ def _is_same_frame(found: Comparison) -> bool:
     return not any(word.rarity == 1.0 and word.text not in CLASS_WORDS for word in both)
 
 
+def _is_under_way(text: Wording) -> bool:
+    """Return whether something is being done, as in `is it being built`."""
+    return any(word.text == "being" for word in text.words) and text.words[0].text in _BE
+
+
 def _finite_pasts(text: Wording) -> set[str]:
-    """Return the stems of words such as `owned` that no helping verb stands before."""
-    if any(word.text in _HELPERS for word in text.words):
-        return set()
-    return {word.stem for word in text.words if word.rarity and len(word.text) > 4 and word.text.endswith("ed")}
+    """Return the stems of words such as `owned` and `won` that no helping verb stands before."""
+    found = set()
+    for word in text.words:
+        if word.text in _HELPERS or word.text in _DO:
+            break
+        is_regular = len(word.text) > 4 and word.text.endswith("ed") and not word.stem[0].isdigit()
+        if word.rarity and (is_regular or word.text in PAST_FORMS):
+            found.add(word.stem)
+    return found
 
 
 def _bare_forms(text: Wording) -> set[str]:
-    return {word.stem for word in text.words if not word.text.endswith(("ed", "ing"))}
+    return {word.stem for word in text.words if not word.text.endswith(("ed", "ing")) and word.text not in PAST_FORMS}
 
 
 def _texts(text: Wording) -> set[str]:

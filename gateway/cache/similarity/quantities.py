@@ -8,6 +8,7 @@ from typing import Final
 from gateway.cache.similarity.lexicon import NUMBERS, UNITS, UNITS_AFTER_NUMBERS
 
 _SCALES: Final = {"k": 3, "m": 6, "mn": 6, "b": 9, "bn": 9}
+_MULTIPLES: Final = frozenset({100, 1000, 100_000, 1_000_000, 10_000_000, 1_000_000_000, 1_000_000_000_000})
 _FIGURE: Final = re.compile(r"(\d+(?:[.,:/]\d+)*)([a-z%°]*)", re.ASCII)
 _GROUPED: Final = re.compile(r"\d{1,3}(?:,\d{2,3})*,\d{3}(?:\.\d+)?", re.ASCII)
 
@@ -35,3 +36,19 @@ def number_of(token: str) -> tuple[str, str | None] | None:
     if end in _SCALES and digits.isdigit():
         return digits + "0" * _SCALES[end], None
     return (digits, UNITS.get(end)) if not end or end in UNITS else None
+
+
+def sum_of(value: str, following: str, *, are_words: bool) -> str | None:
+    """Return the number that two numbers in sequence are, such as `twenty-four` or `10 thousand`; None: they are two.
+
+    `are_words`: both are written as words; figures before a word are another number, as in `20 five-letter words`.
+    """
+    if not (following.isdigit() and value.replace(".", "", 1).isdigit()):
+        return None
+    first, second = float(value), int(following)
+    if second in _MULTIPLES and first < second:
+        product = first * second
+        return str(int(product)) if product.is_integer() else str(product)
+    if are_words and first.is_integer() and 20 <= first < 100 and first % 10 == 0 and 0 < second < 10:
+        return str(int(first) + second)
+    return None

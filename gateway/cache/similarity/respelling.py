@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from gateway.cache.grammar.spelling import are_one_word, slip_between, with_case_of
-from gateway.cache.grammar.word_lists import CLASS_WORDS
+from gateway.cache.grammar.word_lists import CLASS_WORDS, CODE_WORDS
 from gateway.cache.similarity.lexicon import (
     COMMON_WORDS,
     EXCEPTIONS,
@@ -21,6 +21,8 @@ from gateway.cache.similarity.wording import Word, Wording
 
 MAX_SLIPS: Final = 3
 """Words that may be misspelt in one text."""
+MAX_SHORT: Final = 5
+"""Letters of a name of programming that another one may begin with."""
 _WEIGHTY: Final = NEGATIONS | EXCEPTIONS | (CLASS_WORDS - {"does", "have"})
 _PLAIN: Final = frozenset(word for word in FUNCTION_WORDS - _WEIGHTY if len(word) > 3)
 """Words of grammar of four letters and more that narrow nothing."""
@@ -60,7 +62,14 @@ def _may_be_one(one: Word, other: Word) -> bool:
         return False
     if one.text in _LISTED and other.text in _LISTED:
         return False
+    if _is_longer_name(one.text, other.text) or _is_longer_name(other.text, one.text):
+        return False
     return are_one_word(one.text, other.text) or _is_plain(one, other) or _is_plain(other, one)
+
+
+def _is_longer_name(one: str, other: str) -> bool:
+    """Return whether one is a short name of programming and the other begins with it: `json`, `jsonb`."""
+    return one in CODE_WORDS and len(one) <= MAX_SHORT and other.startswith(one)
 
 
 def _is_plain(word: Word, other: Word) -> bool:

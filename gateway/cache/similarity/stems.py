@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from gateway.cache.similarity.lexicon import PERSON_ENDINGS, WORD_ENDINGS
+from gateway.cache.similarity.lexicon import PERSON_ENDINGS, SYNONYM_FORMS, WORD_ENDINGS
 
 _MIN_ROOT: Final = 4
 _MIN_MISSPELT: Final = 6
@@ -24,6 +25,12 @@ def stem_of(word: str) -> str:
     if len(word) > 3 and word[-1] == "e":
         word = word[:-1]
     return word[:-1] + "i" if len(word) > 3 and word[-1] == "y" else word
+
+
+def synonym_groups(word: str) -> frozenset[int]:
+    """Return the groups of a lower-case word; a form that is in none has those of the words with its stem."""
+    found = SYNONYM_FORMS.get(word)
+    return _GROUPS_BY_STEM.get(stem_of(word), frozenset()) if found is None else found
 
 
 def are_variants(one: str, other: str) -> bool:
@@ -55,3 +62,13 @@ def _is_slip(one: str, other: str) -> bool:
     if one[1:] == other or one == other[1:]:
         return bool(one) and bool(other)
     return one[:2] == other[1::-1] and one[2:] == other[2:]
+
+
+def _by_stem(groups: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
+    found: dict[str, frozenset[int]] = {}
+    for word, numbers in groups.items():
+        found[stem_of(word)] = found.get(stem_of(word), frozenset()) | numbers
+    return found
+
+
+_GROUPS_BY_STEM: Final = _by_stem(SYNONYM_FORMS)

@@ -10,19 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, Literal
 
-from gateway.cache.grammar.word_lists import words_of
+from gateway.cache.grammar.word_lists import VARIANTS, words_of
 from gateway.cache.similarity.comparison import Comparison
 from gateway.cache.similarity.contrasts import (
     by_person,
     has_other_code,
     has_other_modality,
+    has_other_place,
     has_other_quantity,
     has_other_question,
     has_other_role,
     has_other_tense,
 )
 from gateway.cache.similarity.language import UNGUARDED
-from gateway.cache.similarity.lexicon import OPPOSITES
+from gateway.cache.similarity.lexicon import NEGATIONS, OPPOSITES
 from gateway.cache.similarity.stems import are_variants
 from gateway.cache.similarity.wording import Word, Wording
 
@@ -45,6 +46,7 @@ Veto = Literal[
     "addition",
 ]
 
+_ONE: Final = Counter({"1": 1})
 _BOTH_WAYS: Final = words_of("far distanc between differenc versus vs")
 """Stems behind which the order of two things does not matter."""
 _SYMMETRIC: Final = words_of("and or vs versus between among & / v nor plus with")
@@ -56,9 +58,17 @@ _DOING: Final = words_of("do does did")
 _ORDERED: Final = words_of("then later afterward thereafter")
 """Words that make the order matter, whatever else stands between: `x and then y`."""
 _AVERTING: Final = words_of("off out up from away against")
+_FROM: Final = words_of("from")
+_TO: Final = words_of("to into onto")
+_ARTICLES: Final = words_of("a an the my your our his her its their this that")
 _GOVERNING: Final = words_of("from of on about against up with off")
+_DENYING: Final = words_of("un in im il ir dis non de mis")
+MIN_DENIED: Final = 4
+"""Letters of a word that a beginning may deny."""
 MAX_TURNED: Final = 24
 """Words among which two things may have changed places."""
+MAX_END: Final = 3
+"""Words of weight behind `from` or `to` that name an end."""
 MAX_SLOT: Final = 3
 """Words between equal beginnings and ends that count as one thing put in another's place."""
 MAX_ADDED: Final = 4
@@ -113,6 +123,8 @@ def _has_other_number(found: Comparison) -> bool:
     ours, theirs = Counter(found.prompt.numbers), Counter(found.cached.numbers)
     more, fewer = ours - theirs, theirs - ours
     has_one, has_none = found.prompt.grammar.has_one, found.cached.grammar.has_one
+    if (has_none and +more == _ONE and not fewer) or (has_one and +fewer == _ONE and not more):
+        return False  # `one` is `1`
     return bool((more or (has_one and not has_none)) and (fewer or (has_none and not has_one)))
 
 
@@ -129,16 +141,53 @@ def _is_denied(found: Comparison) -> bool:
 
 def _has_opposite(found: Comparison) -> bool:
     """Return whether a text has a word's opposite; words of grammar count only beside the same word on both sides."""
-    return any(
+    if any(
         (one.text, other.text) in OPPOSITES
         and (one.rarity or other.rarity or not _beside(one, found.prompt).isdisjoint(_beside(other, found.cached)))
         for one in found.only_prompt
         for other in found.only_cached
+    ):
+        return True
+    return _is_built_from(found.only_prompt, found.only_cached) or _is_half_of_a_pair(found)
+
+
+def _is_built_from(ours: Sequence[Word], theirs: Sequence[Word]) -> bool:
+    """Return whether a word of one side denies one of the other by its beginning: `refundable`, `nonrefundable`."""
+    return any(
+        longer.text.removesuffix(shorter.text) in _DENYING and len(shorter.text) >= MIN_DENIED
+        for one in ours
+        for other in theirs
+        for shorter, longer in (sorted((one, other), key=lambda word: len(word.text)),)
+        if one.rarity and other.rarity and longer.text != shorter.text
     )
 
 
+def _is_half_of_a_pair(found: Comparison) -> bool:
+    """Return whether one text is a choice between opposites and the other about one of them: `causes or cures`."""
+    if not found.prompt.question == found.cached.question == "whether":
+        return False
+    for text, only, other in found.sides:
+        theirs = {word.text for word in other.words}
+        both = {word.text for word in text.words}
+        if any((one.text, shared) in OPPOSITES for one in only if one.rarity for shared in theirs & both):
+            return True
+    return False
+
+
 def _has_other_name(found: Comparison) -> bool:
-    return all(any(word.is_name for word in words) for words in (found.only_prompt, found.only_cached))
+    if all(any(word.is_name for word in words) for words in (found.only_prompt, found.only_cached)):
+        return True
+    return any(_has_variant(only, text.words) for text, only, _ in found.sides)
+
+
+def _has_variant(extra: Sequence[Word], words: Sequence[Word]) -> bool:
+    """Return whether a text is about another product of the same name or number: `iPhone 14 Pro`."""
+    return any(
+        second.text in VARIANTS
+        and (first.is_name or first.is_code or first.text[0].isdigit())
+        and any(second is one for one in extra)
+        for first, second in pairwise(words)
+    )
 
 
 def _has_other_word(found: Comparison) -> bool:
@@ -156,7 +205,46 @@ def _has_other_verb(found: Comparison) -> bool:
 
 
 def _has_other_direction(found: Comparison) -> bool:
-    return has_other_role(found) or _has_turned(found)
+    if has_other_role(found) or has_other_place(found):
+        return True
+    return _has_turned(found) or _has_ends_exchanged(found) or _is_converse(found)
+
+
+def _has_ends_exchanged(found: Comparison) -> bool:
+    """Return whether what one text goes from is what the other goes to, whatever the order of its words."""
+    if any(word.stem in _BOTH_WAYS for word in found.prompt.words):
+        return False
+    sources, targets = zip(*(_ends_of(text.words) for text in (found.prompt, found.cached)), strict=True)
+    return bool(sources[0] & targets[1] or sources[1] & targets[0])
+
+
+def _ends_of(words: Sequence[Word]) -> tuple[set[str], set[str]]:
+    """Return the stems behind `from`, and those behind `to` and `into`."""
+    sources, targets = set[str](), set[str]()
+    for at, word in enumerate(words):
+        ends = sources if word.text in _FROM else targets if word.text in _TO else None
+        if ends is None:
+            continue
+        num_taken = 0
+        for behind in words[at + 1 :]:
+            if behind.text in NEGATIONS or num_taken == MAX_END:
+                break
+            if behind.rarity:
+                ends.add(behind.stem)
+                num_taken += 1
+            elif num_taken or behind.text not in _ARTICLES:
+                break
+    return sources - targets, targets - sources
+
+
+def _is_converse(found: Comparison) -> bool:
+    """Return whether two neighbouring things changed places in a yes-or-no question: `all squares rectangles`."""
+    if not found.prompt.question == found.cached.question == "whether":
+        return False
+    prompt, cached = (text.words[found.begin : len(text.words) - found.end] for text in (found.prompt, found.cached))
+    if len(prompt) != 2 or len(cached) != 2 or not all(word.rarity for word in (*prompt, *cached)):
+        return False
+    return [prompt[1].stem, prompt[0].stem] == [word.stem for word in cached]
 
 
 def _has_turned(found: Comparison) -> bool:

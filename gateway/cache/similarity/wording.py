@@ -13,7 +13,9 @@ from gateway.cache.grammar.code_tokens import CodeTokens, code_tokens
 from gateway.cache.grammar.language_guards import GUARDS
 from gateway.cache.grammar.sentence_grammar import SentenceGrammar, sentence_grammar
 from gateway.cache.grammar.spelling import are_one_word
+from gateway.cache.grammar.standard_form import standard_form
 from gateway.cache.grammar.vocabulary import is_known
+from gateway.cache.grammar.word_lists import COUNTED_IN_ROMAN, ROMAN, VERB_FORMS, words_of
 from gateway.cache.similarity.denials import is_exception, num_excepted
 from gateway.cache.similarity.language import ENGLISH_NAME, language_of
 from gateway.cache.similarity.lexicon import (
@@ -24,14 +26,14 @@ from gateway.cache.similarity.lexicon import (
     YES_OR_NO,
 )
 from gateway.cache.similarity.normal_form import normal_form
-from gateway.cache.similarity.quantities import number_of, unit_of
+from gateway.cache.similarity.quantities import number_of, sum_of, unit_of
 from gateway.cache.similarity.stems import stem_of
 
 MAX_WORDS: Final = 128
 """Maximum number of words that are read; `Wording.is_whole` is false for a longer text."""
 
 _tokens: Final = re.compile(
-    r"(?<=\d\s)[*/-](?=\s\d)|\d+(?:[.,:/-]\d+)*\w*|\.?[^\W\d_](?:[\w']|[.@](?=[^\W\d]))*(?:\+\+|#)?|[%$€£¥₹°]|[^\w\s'\".,;:!?()*`~|_-]"
+    r"(?<=\d\s)[*/|-](?=\s\d)|\d+(?:[.,:/-]\d+)*\w*|\.?[^\W\d_](?:[\w']|[.@](?=[^\W\d]))*(?:\+\+|#)?|[%$€£¥₹°]|[^\w\s'\".,;:!?()*`~|_-]"
 ).findall
 _clauses: Final = re.compile(r"[.?!;:,](?=\s)|\s[-\u2013\u2014](?=\s)|[()\[\]{}\n]").split
 _CONTRACTED: Final = re.compile(r"(?:n't|'(?:s|re|ve|ll|d|m))$")
@@ -42,6 +44,13 @@ _QUESTION_WORDS: Final = {"whats": "what", "which": "what", "whom": "who", "whos
 _QUESTION_SPAN: Final = 12
 """Number of first words among which the question word is searched."""
 _MEMORY: Final = 16_384
+_SAME_IN_LOWER_CASE: Final = frozenset({"US", "IT", "WHO", "D", "M", "S", "T"})
+"""Names that are words of grammar in lower case."""
+_BEFORE_MONTHS: Final = words_of("in of by since until till from to early late mid last next during")
+_SCALES: Final = frozenset({"hundred", "thousand", "million", "billion", "trillion"})
+_CURRENCIES: Final = frozenset("$€£¥₹")
+_LETTER_A: Final = re.compile(r"(?<=[^\W\d_] )A(?![\w'])")
+"""The letter as a name, as in `plan A`: a capital in the midst of a sentence."""
 
 
 class Word(NamedTuple):
@@ -61,7 +70,7 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
     """The contents of a text, for comparing it with another."""
 
     source: str
-    """The text in normal form."""
+    """The text in normal and standard form."""
     text: str
     """Its words in lower case, with one space between them."""
     words: tuple[Word, ...]
@@ -85,13 +94,14 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
     @classmethod
     def of(cls, text: str) -> Wording:
         """Take a text apart; never raises."""
-        text = normal_form(text)
+        plain = normal_form(text)
+        text = standard_form(plain)
         tokens = _tokens(text)
         is_whole = len(tokens) <= MAX_WORDS
-        reader = _Reader(tokens if is_whole else tokens[:MAX_WORDS])
+        reader = _Reader(tokens if is_whole else tokens[:MAX_WORDS], has_letter_a=_LETTER_A.search(text) is not None)
         language = language_of([token for token in reader.lowered if token[0].isalpha()])
-        reader.read(has_grammar=language == ENGLISH_NAME)
         guards = GUARDS.get(language)
+        reader.read(grammar=None if language == ENGLISH_NAME else frozenset() if guards is None else guards.free)
         question = _question(reader.lowered)
         return cls(
             text,
@@ -104,8 +114,8 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
             question,
             _stems_of_clauses(text),
             language,
-            code_tokens(text),
-            sentence_grammar(reader.lowered, question),
+            code_tokens(plain),
+            sentence_grammar(reader.lowered if language == ENGLISH_NAME else (), question),
             is_whole,
         )
 
@@ -146,7 +156,7 @@ def _word_of(text: str, bare: str) -> Word:
         return Word(bare or text, text, 0.0)
     if not text.isalpha() and _CODE.search(text):
         return Word(text, text, 1.0, is_code=True)
-    stem = stem_of(bare)
+    stem = unit_of(bare, after_number=False) or stem_of(VERB_FORMS.get(bare, bare))
     return Word(stem, bare, 0.5 if bare in COMMON_WORDS or stem in _COMMON_STEMS else 1.0)
 
 
@@ -156,40 +166,71 @@ _COMMON_STEMS: Final = frozenset(map(stem_of, COMMON_WORDS))
 class _Reader:
     """A reader that goes through the tokens once."""
 
-    def __init__(self, tokens: Sequence[str]) -> None:
+    def __init__(self, tokens: Sequence[str], *, has_letter_a: bool = False) -> None:
         self._tokens = tokens
-        num_capitals = sum([token[0].isupper() for token in tokens])
-        self._has_names = num_capitals * 5 <= len(tokens) * 3  # else it is a title, or all in capitals
+        self._has_letter_a = has_letter_a
+        self._first = next((at for at, token in enumerate(tokens) if token[0].isalpha()), 0)  # `¿` may stand before it
+        num_capitals = sum([token[0].isupper() for token in tokens[1:]])
+        self._has_names = num_capitals * 5 <= (len(tokens) - 1) * 3  # else it is a title, or all in capitals
         self.lowered = [token.lower() for token in tokens]
         self.words: list[Word] = []
         self.numbers: list[str] = []
         self.units: set[str] = set()
         self.num_negations = self.num_exceptions = 0
 
-    def read(self, *, has_grammar: bool) -> None:
-        """Fill the lists; without grammar every word carries weight, for its language is not known so well."""
+    def read(self, *, grammar: frozenset[str] | None) -> None:
+        """Fill the lists; all words but those of `grammar` carry weight in a language other than English."""
         at = 0
         while at < len(self.lowered):
             known = _known(self.lowered[at])
-            if known.number is None:
-                self._word(at, known)
+            number = known.number or self._numeral(at)
+            if number is not None:
+                at += self._number(at, *number)
+            elif known.unit is not None and (amount := self._amount(at)) is not None:
+                at += 1 + self._number(at + 1, *amount, currency=known.unit)
             else:
-                at += self._number(at, *known.number)
+                self._word(at, known)
             at += 1
-        if not has_grammar:
-            self.words = [word._replace(rarity=1.0) for word in self.words]
+        if grammar is not None:
+            self.words = [word._replace(rarity=float(word.text not in grammar)) for word in self.words]
 
-    def _number(self, at: int, value: str, unit: str | None) -> int:
-        """Take a number and return how many further tokens name its unit."""
-        following = self.lowered[at + 1] if at + 1 < len(self.lowered) else ""
-        is_behind = unit is None and unit_of(following, after_number=True) is not None
-        unit = unit_of(following, after_number=True) if is_behind else unit
+    def _numeral(self, at: int) -> tuple[str, None] | None:
+        """Return the value of a Roman numeral or of `one`; a single letter is a numeral behind some words only."""
+        token, word = self._tokens[at], self.lowered[at]
+        value = ROMAN.get(word) if token.isupper() else None
+        if at and self.lowered[at - 1] in COUNTED_IN_ROMAN:
+            value = "1" if word == "one" else value
+        elif word == "one" and self._following(at) in _SCALES:
+            value = "1"
+        elif len(token) == 1 or not (at and self._has_names):
+            value = None
+        return None if value is None else (value, None)
+
+    def _following(self, at: int) -> str:
+        return self.lowered[at + 1] if at + 1 < len(self.lowered) else ""
+
+    def _amount(self, at: int) -> tuple[str, str | None] | None:
+        """Return the number behind a sign of a currency."""
+        return _known(self._following(at)).number if self._tokens[at] in _CURRENCIES else None
+
+    def _number(self, at: int, value: str, unit: str | None, *, currency: str | None = None) -> int:
+        """Take a number, its further words and its unit, and return how many further tokens they are."""
+        taken, are_words = 0, self.lowered[at].isalpha()
+        while unit is None and self._following(at + taken).isalpha():
+            further = _known(self._following(at + taken)).number
+            total = None if further is None else sum_of(value, further[0], are_words=are_words)
+            if further is None or total is None:
+                break
+            value, unit, taken = total, further[1], taken + 1
+        behind = self._following(at + taken)
+        is_behind = unit is None and currency is None and unit_of(behind, after_number=True) is not None
+        unit = currency or (unit_of(behind, after_number=True) if is_behind else unit)
         self.numbers.append(value)
         self.words.append(Word(value, self.lowered[at], 1.0))
         if unit is not None:
             self.units.add(unit)
-            self.words.append(Word(unit, unit, 1.0))
-        return int(is_behind)
+            self.words.append(Word(unit, behind if is_behind else unit, 1.0))
+        return taken + int(is_behind)
 
     def _word(self, at: int, known: _Known) -> None:
         word = known.word
@@ -198,9 +239,16 @@ class _Reader:
         self.num_exceptions += known.is_exception
         if known.unit is not None:
             self.units.add(known.unit)
-        if has_capital and at and self._has_names and word.rarity:
-            word = word._replace(is_name=True)
+        if has_capital and at > self._first and self._has_names and (word.rarity or self._is_designation(at)):
+            word = word._replace(is_name=True, rarity=word.rarity or 1.0)
         self.words.append(word)
+
+    def _is_designation(self, at: int) -> bool:
+        """Return whether a word of grammar in capitals is a name: `the US`, `plan A`."""
+        token = self._tokens[at]
+        if token == "May":
+            return self.lowered[at - 1] in _BEFORE_MONTHS
+        return token in _SAME_IN_LOWER_CASE or (token == "A" and self._has_letter_a)
 
 
 def _stems_of_clauses(text: str) -> tuple[frozenset[str], ...]:

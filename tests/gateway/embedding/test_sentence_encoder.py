@@ -67,6 +67,41 @@ def test_its_id_changes_with_the_weights(tmp_path: Path) -> None:
     )
 
 
+def test_a_function_of_a_package_is_an_encoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "letters.py").write_text(
+        "def count(texts): return [[t.count(c) + 0.1 for c in 'aeiou'] for t in texts]"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
+    encoder = SentenceEncoder("letters:count")
+    try:
+        vectors = encoder.encode(["banana", "Portugal", "?"])
+    finally:
+        encoder.close()
+    assert (vectors.shape, encoder.backend, encoder.id) == ((3, 5), "function", "function:letters:count")
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(np.ones(3), abs=1e-6)
+    assert vectors[0].argmax() == 0
+    assert SentenceEncoder("numpy:zeros").id == f"function:numpy:zeros-{np.__version__}"
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "reason"),
+    [
+        ("", "letters:count", "no attribute 'count'"),
+        ("", "no_such_package:count", "No module named"),
+        ("def count(texts): return [1.0, 2.0]", "letters:count", "not a row for each"),
+        ("def count(texts): return [[float('nan')] for _ in texts]", "letters:count", "not a row for each"),
+        ("def count(texts): raise KeyError('token')", "letters:count", "KeyError: 'token'"),
+    ],
+)
+def test_a_function_that_makes_no_vectors_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str, name: str, reason: str
+) -> None:
+    (tmp_path / "letters.py").write_text(source)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
+    with pytest.raises(EncoderUnavailable, match=f"{name}.*{reason}"):
+        SentenceEncoder(name).encode(["one"])
+
+
 @pytest.mark.parametrize(
     ("program", "reason"),
     [

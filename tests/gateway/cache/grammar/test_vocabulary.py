@@ -19,3 +19,8 @@ def test_misspelt_words_are_not(word: str) -> None:
 
 def test_frequent_words_come_first() -> None:
     assert ranks()["the"] < ranks()["with"] < ranks()["salamanca"]
+
+
+def test_a_doubled_letter_before_a_plain_ending_is_no_form() -> None:
+    assert not any(map(is_known, ("handds", "leadds", "rulees", "poounds")))
+    assert all(map(is_known, ("running", "stopped", "boxes", "potatoes", "baker")))

@@ -37,3 +37,10 @@ def test_the_same_words_need_no_estimate() -> None:
         ("What is the captial of Australia?", SAME_BUT_SLIPS),
     ):
         assert model.match_probability(text, STORED, similarity=0.7, runner_up=None, track=None) == expected
+
+
+def test_a_longer_name_of_programming_is_no_slip() -> None:
+    stored, requested = Wording.of("What is JSON good for?"), Wording.of("What is JSONB good for?")
+    assert respelled(requested, stored) is requested
+    slip = Wording.of("How do I install Pyhton here?")
+    assert respelled(slip, Wording.of("How do I install Python here?")).text == "how do i install python here"

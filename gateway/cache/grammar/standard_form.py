@@ -1,0 +1,99 @@
+"""Standard form: one spelling for words that are written in several ways, and no courtesies around a question.
+
+British spellings become American ones, `U.S.` becomes `US`, `2nd` becomes `second`. A greeting, a request such as
+`could you tell me` and thanks change no answer, so they are left out. The words are in
+`gateway/cache/data/grammar.toml`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from gateway.cache.grammar.vocabulary import ranks
+from gateway.cache.grammar.word_lists import (
+    BRITISH,
+    EVERYWHERE_IN_S,
+    GREETINGS,
+    JOINED,
+    OPENINGS,
+    REQUESTS,
+    TASK_REQUESTS,
+    TASKS,
+    THANKS,
+)
+
+_WORD: Final = re.compile(r"(?<![\w.$@#/\\`-])[A-Za-z]+(?:-[a-z]+)?(?![\w`(/\\@])|(?<![\w.$])[12](?:st|nd)\b")
+_INITIALS: Final = re.compile(r"(?<![\w.])(?:(?:[A-Z]\.){2,}|[A-Z]\.[A-Z]|u\.[sk]\.)(?![\w.])")
+_E_WORD: Final = re.compile(r"\b([eE])[ -](mail|commerce|book|bike|reader)(?=s?\b)")
+_NATION: Final = re.compile(r"\b(?:united states of america|united states|united kingdom)\b", re.IGNORECASE)
+_ISE: Final = re.compile(r"([a-z]{2,}[iy]s)(?:e|ed|es|ing|er|ers|ation|ations)")
+_MIN_LEFT: Final = 3
+"""Least number of words that a courtesy may leave."""
+
+
+def _any_of(phrases: tuple[str, ...]) -> str:
+    return "|".join(re.escape(phrase).replace(r"\ ", " +") for phrase in sorted(phrases, key=len, reverse=True))
+
+
+_GREETING: Final = re.compile(
+    rf"\s*(?:(?:{_any_of(GREETINGS)})\s*[,!.:-][\s,!.:-]*|please +(?=\w)"
+    rf"|(?:hi|hello|hey) +(?=(?:{_any_of(OPENINGS)})\b))",
+    re.IGNORECASE,
+)
+_REQUEST: Final = re.compile(rf"\s*(?:{_any_of(REQUESTS)})[\s,:-]+(?=\w)", re.IGNORECASE)
+_TASK: Final = re.compile(
+    rf"\s*(?:{_any_of(TASK_REQUESTS)}) +(?=(?:(?:an?|the|some|\d+|[a-z]+) +)?(?:\w+ +)?(?:{_any_of(TASKS)})\b)",
+    re.IGNORECASE,
+)
+_THANKS: Final = re.compile(rf"[\s,.!?-]+(?:{_any_of(THANKS)})[\s.!]*(?=\?|$)", re.IGNORECASE)
+
+
+def standard_form(text: str) -> str:
+    """Return a text in normal form with standard spellings and without courtesies; a second time changes nothing."""
+    if "." in text:
+        text = _INITIALS.sub(lambda found: found.group().replace(".", "").upper(), text)
+    text = _NATION.sub(_initials, _E_WORD.sub(r"\1\2", text))
+    return _WORD.sub(_standard_word, _without_courtesies(text))
+
+
+def _initials(nation: re.Match[str]) -> str:
+    return "UK" if nation.group().lower().endswith("kingdom") else "US"
+
+
+def _without_courtesies(text: str) -> str:
+    bare = _THANKS.sub("", text)
+    while True:
+        found = _GREETING.match(bare) or _REQUEST.match(bare) or _TASK.match(bare)
+        if found is None:
+            break
+        bare = bare[found.end() :]
+    return bare if len(bare.split()) >= _MIN_LEFT else text
+
+
+def _standard_word(found: re.Match[str]) -> str:
+    word = found.group()
+    other = _standard(word.lower())
+    if other is None:
+        return word
+    if word.isupper() and len(word) > 1:
+        return other.upper()
+    return other.capitalize() if word[0].isupper() else other
+
+
+@lru_cache(maxsize=8192)
+def _standard(word: str) -> str | None:
+    """Return the standard spelling of a lower-case word, or None where it is the word itself."""
+    if word in JOINED:
+        return JOINED[word]
+    if "-" in word or len(word) < 4:
+        return None
+    for british, american in BRITISH.items():
+        if word.startswith(british):
+            return american + word[len(british) :]
+    verb = _ISE.fullmatch(word)
+    if verb is None or verb[1] in EVERYWHERE_IN_S:
+        return None
+    american = verb[1][:-1] + "z" + word[len(verb[1]) :]
+    return american if american in ranks() or word not in ranks() else None

@@ -1,0 +1,43 @@
+"""Spellings of one word meet, and courtesies are left out; nothing else changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.cache.grammar.standard_form import standard_form
+
+
+@pytest.mark.parametrize(
+    ("text", "standard"),
+    [
+        ("What colour are grey tyres?", "What color are gray tires?"),
+        ("Who organised the Theatre programmes?", "Who organized the Theater programs?"),
+        ("COLOUR", "COLOR"),
+        ("exercise, advise, surprise and sunrise", "exercise, advise, surprise and sunrise"),
+        ("the modern programmer", "the modern programmer"),
+        ("print `colour` or the flag --colour", "print `colour` or the flag --colour"),
+        ("the U.S. and the U.K. or the u.s. alone", "the US and the UK or the US alone"),
+        ("the United States of America", "the US"),
+        ("an e-mail, e mails, an E-book and e.g. wi-fi", "an email, emails, an Ebook and e.g. wifi"),
+        ("my 1st and 2nd try", "my first and second try"),
+        ("Hi! Could you please tell me how herons nest? Thanks!", "how herons nest"),
+        ("hello what do herons eat", "what do herons eat"),
+        ("Hello world programs in C", "Hello world programs in C"),
+        ("Do you know who wrote the hymn?", "who wrote the hymn?"),
+        ("How do I please my guests?", "How do I please my guests?"),
+        ("Can you eat raw figs?", "Can you eat raw figs?"),
+        ("I need a recipe for jam", "a recipe for jam"),
+        ("I need a lawyer in Porto", "I need a lawyer in Porto"),
+        ("Tell me more", "Tell me more"),
+        ("Please.", "Please."),
+        ("", ""),
+    ],
+)
+def test_a_text_in_standard_form(text: str, standard: str) -> None:
+    assert standard_form(text) == standard
+    assert standard_form(standard) == standard
+
+
+def test_a_long_text_of_courtesies_is_read_in_time() -> None:
+    text = "hi, " * 5000 + "what do herons eat?"
+    assert standard_form(text) == "what do herons eat?"
