@@ -174,5 +174,6 @@ async def test_another_tenants_question_takes_as_long_as_one_that_nobody_sent(tm
                 reply = await send_as(stack, "mine", f"Where is the button number {other} of the red machine?")
                 took.append(time.perf_counter() - began)
                 assert cache_of(reply) == "miss"
-    num_slower = sum(one > other for one in replayed for other in fresh)
-    assert 0.2 < num_slower / pairs**2 < 0.8, "chance says a half; 0.05 is one standard deviation"
+    # Of neighbours in time, which see the same load.
+    num_slower = sum(one > other for one, other in zip(replayed, fresh, strict=True))
+    assert 0.2 < num_slower / pairs < 0.8, "chance says a half; 0.065 is one standard deviation"
