@@ -13,6 +13,8 @@ DIVIDED_BYTES: Final = 600
 """Size from which a class is divided into its members."""
 LARGE_BYTES: Final = 1500
 """Size from which a function, a literal or another statement is divided into what stands within it."""
+MAX_DEPTH: Final = 8
+"""Depth to which statements are divided; each level reads the lines below once more."""
 MAX_LEAD_BYTES: Final = 800
 """Size of the imports that stay with any other statement; further ones go like other statements."""
 
@@ -124,6 +126,8 @@ class _Splitter:
         self._text = text
         self._lines = lines
         self._syntax = syntax
+        self._level = 0
+        """Number of divided statements around the present one."""
 
     def nodes(self, first: int, last: int, depth: int) -> list[SegmentNode]:
         """Return the statements of lines `first` to `last`, which begin at this depth of brackets."""
@@ -194,7 +198,11 @@ class _Splitter:
         is_class = _CLASS.match(self._line(head).lstrip()) is not None
         if _PRIVATE.search(text) if is_class else len(text) < LARGE_BYTES or _OUTER_NAME.search(text):
             return TextSegment(text)
+        if self._level >= MAX_DEPTH:
+            return TextSegment(text)
+        self._level += 1
         group = self._suite(first, head, last, depth) or self._brackets(first, head, last, depth)
+        self._level -= 1
         return group or self._rows(first, last) or TextSegment(text)
 
     def _head(self, first: int, last: int, depth: int) -> int | None:

@@ -10,7 +10,7 @@ from gateway.trimming.structure.segment import MARK, LineGroup, SegmentNode, Tex
 
 WHOLE_BYTES: Final = 240
 """Size up to which an entry is not divided."""
-MAX_DEPTH: Final = 40
+MAX_DEPTH: Final = 12
 """Depth to which entries are divided; what is nested deeper goes whole."""
 
 _SECTION: Final = re.compile(r"\[{1,2}[\w.\"' :/-]+\]{1,2}\s*(?:[#;].*)?$")

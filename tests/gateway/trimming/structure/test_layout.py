@@ -408,3 +408,17 @@ def test_a_sentence_over_several_lines_stays_whole() -> None:
     layout = layout_of(text)
     assert [segment.text.strip() for segment in layout.segments()][1] == fact
     assert whole(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{\n" * 9000 + "}\n" * 9000,
+        "```c\n" + "#if A\n" * 9000 + "x();\n" + "#endif\n" * 9000 + "```",
+        "```python\n" + "".join(" " * n + f"if x{n}:\n" for n in range(900)) + " " * 900 + "pass\n```",
+        "```yaml\n" + "".join(" " * n + "key:\n" for n in range(900)) + " " * 900 + "- a\n```",
+    ],
+    ids=["braces", "conditions", "Python", "YAML"],
+)
+def test_deep_nesting_is_read_to_a_bounded_depth(text: str) -> None:
+    assert whole(text) == text
