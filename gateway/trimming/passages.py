@@ -6,7 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from gateway.trimming.conversation import Conversation, Message
-from gateway.trimming.pinning import MAX_PARAGRAPH_BYTES, MAX_SHARE, pin_ends, pin_json_words, pin_orders, question_text
+from gateway.trimming.pinning import (
+    MAX_PARAGRAPH_BYTES,
+    MAX_SHARE,
+    pin_ends,
+    pin_json_words,
+    pin_orders,
+    question_text,
+    without_orders,
+)
 from gateway.trimming.relevance.question import Question, fields_of, question_of
 from gateway.trimming.relevance.scores import SegmentedText, SegmentScores
 from gateway.trimming.structure.layout import layout_of
@@ -146,9 +154,8 @@ class PassageSelection:
             is_last = text.index == last
             if text.role == "user":
                 ends = pin_ends(text.layout, max_bytes if is_last else MAX_PARAGRAPH_BYTES)
-                if is_last:
-                    pin_orders(text.layout, self._room_bytes)
-                question, others = question_text(ends)
+                within = pin_orders(text.layout, self._room_bytes) if is_last else []
+                question, others = question_text(ends, within)
                 questions[text.index] = f"{questions.get(text.index, '')}{question}\n"
                 orders[text.index] = f"{orders.get(text.index, '')}{others}\n"
             if _wants_json(response_format):
@@ -157,8 +164,9 @@ class PassageSelection:
         for index in users[-2:]:
             short = "\n".join(_other_texts(messages[index], index, long_parts)).strip()
             if short:  # beside a question of its own, a long part adds only context
-                orders[index] = f"{orders.get(index, '')}{questions.get(index, '')}"
-                questions[index] = short
+                question, others = without_orders(short)
+                orders[index] = f"{orders.get(index, '')}{questions.get(index, '')}{others}"
+                questions[index] = question
         before = orders.get(last, "") + (questions.get(users[-2], "") if len(users) > 1 else "")
         return question_of(questions.get(last, ""), before, fields_of(response_format))
 

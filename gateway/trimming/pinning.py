@@ -8,7 +8,7 @@ from typing import Final
 
 from gateway.trimming.relevance.instructions import instructs, is_open_question, is_question
 from gateway.trimming.structure.segment import SegmentGroup, SegmentNode, TextSegment
-from gateway.trimming.structure.sentences import speaker_of
+from gateway.trimming.structure.sentences import sentences_of, speaker_of
 
 MAX_PARAGRAPH_BYTES: Final = 600
 """Size up to which the first and the last paragraph of earlier texts stay whole; a line or sentence of longer ones."""
@@ -17,6 +17,8 @@ MAX_SHARE: Final = 0.25
 _WITHIN_SHARE: Final = 0.08
 """Share of the room that sentences within paragraphs may take because they are questions or instructions."""
 
+_MAX_WITHIN: Final = 3
+"""Number of questions within a text up to which they are the question; a text with more has them as its subject."""
 _ENDS_PARAGRAPH: Final = re.compile(r"\n[^\S\n]*\n\s*\Z")
 _QUOTED: Final = re.compile(r"""\s*+(?:>|["'“„«»「『‘`])""")
 _JSON_WORD: Final = re.compile(r"\bjson\b|\bschema\b", re.IGNORECASE)
@@ -37,8 +39,10 @@ def pin_ends(layout: SegmentGroup, max_bytes: int = MAX_PARAGRAPH_BYTES) -> list
     return [first, last]
 
 
-def pin_orders(layout: SegmentGroup, room_bytes: int) -> None:
+def pin_orders(layout: SegmentGroup, room_bytes: int) -> list[TextSegment]:
     """Retain questions and instructions within a text, those on lines of their own first, while there is room.
+
+    Returns the questions on lines of their own.
 
     Quotations, and what the speakers of a transcript say to each other, address nobody else.
     """
@@ -50,12 +54,15 @@ def pin_orders(layout: SegmentGroup, room_bytes: int) -> None:
         if segment.is_retained or not _addresses_reader(segment):
             continue
         (alone if is_alone else within).append(segment)
-    for segments, share in ((alone, MAX_SHARE), (within, _WITHIN_SHARE)):
-        left_bytes = room_bytes * share
+    questions = [segment for segment in alone if _is_question(segment)]
+    left_bytes = 0.0
+    for segments, share in ((questions, MAX_SHARE / 2), (alone, MAX_SHARE / 2), (within, _WITHIN_SHARE)):
+        left_bytes = room_bytes * share + (left_bytes if segments is alone else 0)
         for segment in segments:
-            if segment.num_bytes <= left_bytes:
+            if not segment.is_retained and segment.num_bytes <= left_bytes:
                 left_bytes -= segment.num_bytes
                 segment.retain()
+    return [segment for segment in questions if segment.is_retained]
 
 
 def pin_json_words(layout: SegmentGroup) -> None:
@@ -65,16 +72,38 @@ def pin_json_words(layout: SegmentGroup) -> None:
             segment.retain()
 
 
-def question_text(paragraphs: Sequence[Sequence[TextSegment]]) -> tuple[str, str]:
+def without_orders(text: str) -> tuple[str, str]:
+    """Return a short text without its orders where it has a question, and those orders."""
+    sentences = [TextSegment(sentence) for sentence in sentences_of(text)]
+    if not any(map(_is_question, sentences)):
+        return text, ""
+    return (
+        _text([[sentence for sentence in sentences if not _only_orders(sentence)]]),
+        _text([[sentence for sentence in sentences if _only_orders(sentence)]]),
+    )
+
+
+def question_text(paragraphs: Sequence[Sequence[TextSegment]], within: Sequence[TextSegment] = ()) -> tuple[str, str]:
     """Return the text of the question, and other orders beside it.
 
-    Paragraphs of questions are the question; without any, those with instructions, the sentences that do, or all.
+    Paragraphs of questions are the question; without any, a few questions within the text, paragraphs with
+    instructions, the sentences that instruct, or all.
+
+    Args:
+        paragraphs: The first and the last paragraph.
+        within: Questions on lines of their own between them.
     """
+    has_question = any(2 * sum(map(_is_question, part)) >= len(part) for part in paragraphs if part)
+    if not has_question and 0 < len(within) <= _MAX_WITHIN:
+        return _text([within]), _text([[segment for segment in part if _orders(segment)] for part in paragraphs])
     for is_wanted in (_is_question, _orders):
         wanted = [part for part in paragraphs if part and 2 * sum(map(is_wanted, part)) >= len(part)]
         if wanted:
-            others = [part for part in paragraphs if part not in wanted]
-            return _text(wanted), _text([[segment for segment in part if _orders(segment)] for part in others])
+            questions = [[segment for segment in part if not _only_orders(segment)] for part in wanted]
+            questions = questions if any(questions) else [[*part] for part in wanted]
+            others = [segment for part in paragraphs for segment in part if _orders(segment)]
+            chosen = {id(segment) for part in questions for segment in part}
+            return _text(questions), _text([[segment for segment in others if id(segment) not in chosen]])
     sentences = _text([[segment for segment in part if _orders(segment)] for part in paragraphs])
     return sentences or _text(paragraphs), ""
 
@@ -85,6 +114,10 @@ def _text(paragraphs: Sequence[Sequence[TextSegment]]) -> str:
 
 def _is_question(segment: TextSegment) -> bool:
     return is_question(segment.text) or is_open_question(segment.text)
+
+
+def _only_orders(segment: TextSegment) -> bool:
+    return not _is_question(segment) and instructs(segment.text)
 
 
 def _orders(segment: TextSegment) -> bool:

@@ -9,6 +9,7 @@ from gateway.trimming.conversation import MARKUP_BYTES, Conversation, Message, s
 from gateway.trimming.dedupe import dedupe
 from gateway.trimming.passages import cuttable_bytes, message_texts
 from gateway.trimming.relevance.bm25 import SegmentIndex
+from gateway.trimming.relevance.instructions import is_standing
 from gateway.trimming.relevance.question import question_of
 from gateway.trimming.relevance.words import Words
 from gateway.trimming.structure.sentences import sentences_of
@@ -21,8 +22,11 @@ CHAT_SHARE: Final = 0.5
 """Share of the room that recent turns have, however long the documents of the conversation are."""
 DOCUMENT_SHARE: Final = 0.25
 """Share of the room up to which every turn with a document stays, whatever the question is."""
+STANDING_SHARE: Final = 0.25
+"""Share of the room that old turns may take because they instruct for all that follows."""
 MIN_COVERAGE: Final = 0.5
 """Share of the question's words, weighted by rarity, in one sentence of an old turn that the question refers to."""
+_MAX_ORDER_CHARS: Final = 600
 _MIN_WORDS: Final = 2
 _MAX_RECALLED: Final = 3
 """Number of old turns that a question brings back."""
@@ -66,7 +70,7 @@ class TurnWindow:
         if self._size(conversation) <= self._budget_bytes:
             return [*range(len(conversation.messages))]
         budget = self._budget_bytes - self._reserved_bytes(conversation)
-        documents = self._documents(conversation)
+        documents = self._documents(conversation) | self._standing(conversation)
         retained = recent_turns(conversation, budget, size=self._size_of, retained=documents)
         recalled = self._recalled(conversation, retained)
         if not recalled:
@@ -108,6 +112,23 @@ class TurnWindow:
             if size <= self._room_bytes(conversation) * DOCUMENT_SHARE
             else frozenset()
         )
+
+    def _standing(self, conversation: Conversation) -> Set[int]:
+        """Return the turns whose user message instructs for all that follows, by their first message, while they fit.
+
+        The latest count first, because a later instruction may replace an earlier one.
+        """
+        room = self._room_bytes(conversation) * STANDING_SHARE
+        found: set[int] = set()
+        for turn in reversed(conversation.turns()[1:-1]):
+            messages = [conversation.messages[index] for index in turn]
+            if not _gives_standing_order(messages[0]):
+                continue
+            room -= sum(self._size_of(message) + MARKUP_BYTES for message in messages)
+            if room < 0:
+                break
+            found.add(turn.start)
+        return found
 
     def _recalled(self, conversation: Conversation, retained: Sequence[int]) -> Set[int]:
         """Return the dropped turns that the question refers to, by their first message, while they fit."""
@@ -156,6 +177,14 @@ def _last_question(conversation: Conversation) -> str:
     """Return the text of the last user message; empty without one."""
     users = [message for message in conversation.messages if message["role"] == "user"]
     return "\n".join(text for _, text in message_texts(users[-1])) if users else ""
+
+
+def _gives_standing_order(message: Message) -> bool:
+    """Return whether a short text of a user message instructs for all that follows."""
+    if message["role"] != "user":
+        return False
+    texts = (text for _, text in message_texts(message) if len(text) <= _MAX_ORDER_CHARS)
+    return any(is_standing(sentence) for text in texts for sentence in sentences_of(text))
 
 
 def _has_document(conversation: Conversation, turn: range) -> bool:

@@ -33,7 +33,8 @@ _VERBS: Final = (
     "сделай|підсумуй|переклади|поясни|опиши|напиши|дай відповідь|перелічи|назви|знайди|порівняй"
 )
 _IMPERATIVE: Final = re.compile(
-    rf"[-*•>\d.)\s]*+(?:(?:now|then|also|finally|first|next|dann|nun|puis|ahora|теперь),? )?(?:{_VERBS})(?!\w)",
+    rf"[-*•>\d.)\s]*+(?:(?:now|then|also|finally|first|next|dann|nun|puis|ahora|теперь),? "
+    rf"|(?:for|in|from|with|if|after|before)\b[^,.\n]{{1,60}}, )?(?:{_VERBS})(?!\w)",
     re.IGNORECASE,
 )
 _POLITE: Final = re.compile(
@@ -43,6 +44,21 @@ _POLITE: Final = re.compile(
     r"|por favor|debes|debe|você deve|per favore|devi|alstublieft|alsjeblieft|proszę|lütfen|tolong|mohon|harap"
     r"|vui lòng|xin "
     r"|var vänlig|vänligen|kérem|prosím|te rog|vă rog|пожалуйста|будь ласка|παρακαλώ)\b",
+    re.IGNORECASE,
+)
+_LABELLED: Final = re.compile(
+    r"[-*•>#\s]*(?:important|reminder|attention|instructions?|task|your task|rules?|requirements?|constraints?"
+    r"|wichtig|achtung|aufgabe|anweisung(?:en)?|attention|consignes?|tâche|importante|atención|tarea|compito"
+    r"|важно|задача|重要|注意|任务|要求)\**\s?[:：]",
+    re.IGNORECASE,
+)
+_STANDING: Final = re.compile(
+    r"\b(?:from now on|from here on|from this point|for the rest of|throughout (?:this|our)|in (?:all|each of) your"
+    r"|(?:every|each|all) (?:answers?|repl(?:y|ies)|responses?|messages?)|always|never|until i (?:say|tell)"
+    r"|ab (?:jetzt|sofort)|von (?:nun|jetzt) an|immer|niemals|in jeder antwort|désormais|dorénavant"
+    r"|à partir de maintenant|toujours|jamais|a partir de ahora|de ahora en adelante|siempre|nunca|sempre"
+    r"|d'ora in poi|d'ora in avanti|a partir de agora|vanaf nu|altijd|nooit|отныне|с этого момента|всегда|никогда)\b"
+    r"|从现在(?:开始|起)|從現在|今后|今後|以后请|每次|始终|これから|毎回|앞으로|항상|من الآن",
     re.IGNORECASE,
 )
 _UNSPACED_WORDS: Final = re.compile(
@@ -80,9 +96,15 @@ def is_question(sentence: str) -> bool:
 def instructs(sentence: str) -> bool:
     """Return whether the sentence tells its reader what to do."""
     start = sentence[:400]
-    if _IMPERATIVE.match(start) or _POLITE.search(start):
+    if _IMPERATIVE.match(start) or _POLITE.search(start) or _LABELLED.match(start):
         return True
     return not start.isascii() and _UNSPACED_WORDS.search(start) is not None
+
+
+def is_standing(sentence: str) -> bool:
+    """Return whether the sentence tells its reader what to do in all that follows."""
+    found = _STANDING.search(sentence)
+    return found is not None and (instructs(sentence) or instructs(sentence[found.end() :].lstrip(" ,:，、")))
 
 
 def is_open_question(text: str) -> bool:

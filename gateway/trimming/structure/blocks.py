@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
 from gateway.trimming.structure.code_lines import code_end
+from gateway.trimming.structure.entries import is_section, open_quote, yaml_end
 
-BlockKind = Literal["prose", "fence", "code", "json", "table", "json_lines", "diff"]
+BlockKind = Literal["prose", "fence", "code", "json", "table", "json_lines", "diff", "yaml", "sections"]
 
 MIN_JSON_CHARS: Final = 64
 """Length below which JSON within prose counts as prose."""
@@ -42,8 +43,12 @@ _MIN_SPARE_LINES: Final = 2000
 """Lines, besides one for each line of the text, that may be read for runs that turn out to be none."""
 _COMMENT_START: Final = re.compile(r"\s*(?:#|//|/\*|\*/|(?<=\s)\*)|\s*$")
 _STRING_START: Final = re.compile(r"^[rRbBuUfF]?(\"\"\"|''')", re.MULTILINE)
+_BLOCK_COMMENT: Final = re.compile(r"^/\*", re.MULTILINE)
+_BLOCK_COMMENTS: Final = re.compile(r"/\*(?:[^*]|\*(?!/))*+\*/|^(?://|#).*", re.MULTILINE)
 _CODE_SHARE: Final = 0.6
 """Share of the text from the first to the last code from which all of it counts as code."""
+_SETTING: Final = re.compile(r"[\w.\"'-]+\s*[=:]|\s+\S|\]")
+_MIN_SECTIONS: Final = 2
 _MIN_ROWS: Final = 3
 _MIN_COMMAS: Final = 2
 _MIN_CSV_ROWS: Final = 4
@@ -151,11 +156,14 @@ def _bridged(blocks: Sequence[Block]) -> Iterator[Block]:
         return
     before = "".join(block.text for block in blocks[:first])
     lead = _lead_start(before, body)
+    lead = 0 if before[:lead].isspace() else lead
     end = 0
     for block in blocks[:first]:
         if lead > end:
             yield Block(block.kind, block.text[: lead - end])
         end += len(block.text)
+    if all(map(_COMMENT_START.match, "".join(block.text for block in blocks[last:]).splitlines())):
+        body, last = "".join(block.text for block in blocks[first:]), len(blocks)
     yield Block("code", before[lead:] + body)
     yield from blocks[last:]
 
@@ -167,6 +175,9 @@ def _lead_start(text: str, code: str) -> int:
         mark = string.group(1)
         if (text.count(mark, string.start()) + code.count(mark)) % 2 == 0:
             return string.start()
+    comment = _BLOCK_COMMENT.search(text)
+    if comment is not None and not _BLOCK_COMMENTS.sub("", text[comment.start() :]).strip():
+        return comment.start()
     start, lines = len(text), text.splitlines(keepends=True)
     while lines and _COMMENT_START.match(lines[-1]):
         start -= len(lines.pop())
@@ -250,6 +261,10 @@ def _run_at(lines: Sequence[str], start: int) -> tuple[BlockKind | None, int]:
         most = max(most, end)
     if (end := _table_end(lines, start)) > start:
         return "table", end
+    if (end := yaml_end(lines, start)) > start:
+        return "yaml", _behind_blanks(lines, end)
+    if line[0] == "[" and is_section(line) and (end := _sections_end(lines, start)) > start:
+        return "sections", _behind_blanks(lines, end)
     is_code, end = code_end(lines, start)
     return ("code", end) if is_code else (None, max(most, end))
 
@@ -263,6 +278,30 @@ def _while(lines: Sequence[str], start: int, holds: object) -> int:
     while end < len(lines) and holds(lines[end]):  # type: ignore[operator]
         end += 1
     return end
+
+
+def _behind_blanks(lines: Sequence[str], end: int) -> int:
+    while end < len(lines) and lines[end].isspace():
+        end += 1
+    return end
+
+
+def _sections_end(lines: Sequence[str], start: int) -> int:
+    """Return the end of the sections of settings that begin at a line; the start where there are fewer than two."""
+    end, num_names, quote = start, 0, ""
+    for number in range(start, len(lines)):
+        line = lines[number]
+        if quote or line.isspace():
+            quote = "" if quote and quote in line else quote
+            end = end if quote or line.isspace() else number + 1
+            continue
+        quote = open_quote(line)
+        is_name = is_section(line)
+        if not (is_name or _SETTING.match(line) or line[0] in "#;"):
+            break
+        num_names += is_name
+        end = number + 1
+    return end if num_names >= _MIN_SECTIONS else start
 
 
 def _table_end(lines: Sequence[str], start: int) -> int:

@@ -28,6 +28,8 @@ _IMPORT_LINE: Final = re.compile(r"from [\w.]+ import [\w., *()]+$|import [\w.]+
 _SPOKEN: Final = re.compile(r"(?:\b[^\W\d_]+,? ){6}")
 """Plain words in a row, as sentences have them and code does not."""
 _PLAIN_WORDS: Final = re.compile(r"(?!(?:del|global|assert) )(?:[^\W\d_][\w'’-]*,? ){2,}[\w'’-]+[.?!:]?\s*$")
+_REMARK: Final = re.compile(r"(?<=\S)  +# .*$")
+"""Comment behind a statement, after two spaces."""
 _SPOKEN_CHARS: Final = 30
 _QUOTED_TRIPLE: Final = re.compile("\"'''\"|'\"\"\"'")
 _MIN_CODE_LINES: Final = 3
@@ -103,7 +105,7 @@ def _is_words(line: str, *, is_open: bool) -> bool:
 
 
 def _is_strong(line: str) -> bool:
-    stripped = line.strip()
+    stripped = _REMARK.sub("", line.strip())
     if len(stripped) > 2 * _LINE_CHARS:
         stripped = stripped[:_LINE_CHARS] + stripped[-_LINE_CHARS:]
     if _IMPORT_LINE.match(stripped):

@@ -6,13 +6,16 @@ from typing import Final
 
 from gateway.trimming.structure.blocks import Block, blocks_of, is_diff, is_json, is_json_lines
 from gateway.trimming.structure.code import DIVIDED_BYTES, code_group
+from gateway.trimming.structure.entries import sections_group, yaml_group
 from gateway.trimming.structure.json_value import json_group
 from gateway.trimming.structure.rows import diff_group, json_lines_group, table_group
 from gateway.trimming.structure.segment import LineGroup, SegmentGroup, SegmentNode, TextSegment
 from gateway.trimming.structure.sentences import prose_nodes
+from gateway.trimming.structure.syntax import is_program, syntax_of
 
 MAX_SEGMENTS: Final = 20_000
 """Segments of one text; beyond, short blocks are not divided, and neighbouring sentences are one segment."""
+_MARKUP: Final = frozenset({"html", "xml", "svg", "vue", "htm", "xhtml"})
 _PLAIN: Final = frozenset({"text", "txt", "plain", "plaintext", "log", "console", "output", "markdown", "md"})
 
 
@@ -41,6 +44,10 @@ def _nodes_of(block: Block) -> list[SegmentNode]:
         return [diff_group(block.text)]
     if block.kind == "code":
         return [code_group(block.text)]
+    if block.kind == "yaml":
+        return [yaml_group(block.text)]
+    if block.kind == "sections":
+        return [sections_group(block.text)]
     return [_fence_node(block.text)]
 
 
@@ -68,11 +75,30 @@ def _body_node(body: str, language: str) -> SegmentNode | None:
         return json_lines_group(body)
     if language == "diff" or is_diff(body):
         return diff_group(body) if is_diff(body) else None
+    if language in ("yaml", "yml"):
+        return yaml_group(body)
+    if language in ("toml", "ini", "cfg", "conf", "properties"):
+        return sections_group(body)
     if language in ("csv", "tsv"):
         return table_group(body)
     if language in _PLAIN:
-        return LineGroup([TextSegment(line) for line in body.splitlines(keepends=True)], mark_line="[…]\n")
-    return code_group(body) if language != "json" else None
+        return _lines_group(body, "[…]\n")
+    if language == "json":
+        return _lines_group(body, "[…]\n")
+    if is_program(body, language):
+        return code_group(body, language)
+    if language in _MARKUP:
+        return _lines_group(body, "<!-- […] -->\n")
+    blocks = blocks_of(body)
+    if len(blocks) == 1 and blocks[0].kind in ("table", "code"):
+        return _nodes_of(blocks[0])[0]
+    if language or any(block.kind == "code" for block in blocks):
+        return _lines_group(body, syntax_of(body, language).mark_line())
+    return SegmentGroup([node for block in blocks for node in _nodes_of(block)])
+
+
+def _lines_group(body: str, mark_line: str) -> SegmentNode:
+    return LineGroup([TextSegment(line) for line in body.splitlines(keepends=True)], mark_line=mark_line)
 
 
 def _merged(nodes: list[SegmentNode]) -> list[SegmentNode]:

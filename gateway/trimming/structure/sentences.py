@@ -22,6 +22,9 @@ _END: Final = re.compile(
 )
 _SHORTENED: Final = re.compile(r"(?:\b(?:\w|Mr|Mrs|Ms|Dr|Prof|St|vs|etc|No|Nr|Art|Fig|Inc|Ltd|Co|bzw|ca)\.)\s+$")
 """End of a text in an abbreviation or an initial, which ends no sentence."""
+_MIN_WRAPPED_CHARS: Final = 50
+_MAX_WRAPPED_CHARS: Final = 120
+"""Length of the lines that a paragraph with hard line breaks has; the next one begins with a small letter."""
 _SPACE: Final = re.compile(r"\s")
 _HEADING: Final = re.compile(r"#{1,6} \S|[=-]{3,}\s*$")
 _HEADING_CHARS: Final = 120
@@ -39,7 +42,7 @@ def sentences_of(text: str) -> list[str]:
     start = 0
     for match in _ends_of(text):
         end = match.end()
-        if end <= start:
+        if end <= start or (text[match.start()] == "\n" and _is_wrapped(text, match.start())):
             continue
         if text[match.start()] == "." and _SHORTENED.search(text, max(start, end - 8), end):
             continue
@@ -48,6 +51,16 @@ def sentences_of(text: str) -> list[str]:
     if start < len(text):
         found += _short(text[start:])
     return found
+
+
+def _is_wrapped(text: str, newline: int) -> bool:
+    """Return whether a sentence goes on behind this line break, which only bounds the width of the text."""
+    following = text[newline + 1 : newline + 2]
+    if not following.islower():
+        return False
+    line = text[text.rfind("\n", max(0, newline - _MAX_WRAPPED_CHARS - 1), newline) + 1 : newline].rstrip("\r")
+    is_line = _MIN_WRAPPED_CHARS <= len(line) <= _MAX_WRAPPED_CHARS
+    return is_line and line[-1] not in ".!?:;" and not _SPEAKER.match(text, newline + 1, newline + 1 + _SPEAKER_CHARS)
 
 
 def _ends_of(text: str) -> Iterator[re.Match[str]]:
@@ -102,8 +115,10 @@ def _paragraph_lines(text: str) -> Iterator[str]:
             if behind < 0 or text[end:behind].strip():
                 break
             end = behind + 1
-        yield text[start:end]
-        start, end = end, text.find("\n", end)
+        if not _is_wrapped(text, end - 1):
+            yield text[start:end]
+            start = end
+        end = text.find("\n", end)
     if start < len(text):
         yield text[start:]
 

@@ -220,3 +220,21 @@ def test_a_growing_chat_with_tools_keeps_its_beginning() -> None:
         before = after
         messages.append(answer(f"File {number} is read."))
     assert num_new < num_all / 2
+
+
+@pytest.mark.parametrize("tokens", [900, 2500])
+def test_an_earlier_turn_that_instructs_for_all_that_follows_stays(tokens: int) -> None:
+    order = user("From now on, answer in Spanish and never mention prices.")
+    chat = [part for n in range(60) for part in (user(f"Part {n}: {'what now ' * 20}"), answer("Well. " * 30))]
+    after = sent([order, answer("Understood."), *chat, user("And now?")], tokens)
+    assert after[:2] == [order, answer("Understood.")]
+    assert Conversation(after).num_prompt_bytes <= 4 * tokens
+    assert sent([order, answer("Understood."), *chat, user("And now?")], tokens, "drop_old_turns")[0] == order
+
+
+def test_a_question_in_the_middle_of_a_text_selects_its_passages() -> None:
+    order = "Answer in one short sentence."
+    text = f"{order}\n\n{document(9000, seed=2)}\n{QUESTION}\n\n{document(9000, FACT, seed=3)}\nThanks in advance!"
+    after = sent([user(text)], 700)[0]["content"]
+    for part in (order, QUESTION, FACT):
+        assert part in after

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.trimming.relevance.instructions import instructs, is_question
+from gateway.trimming.relevance.instructions import instructs, is_question, is_standing
 
 
 @pytest.mark.parametrize(
     "sentence",
     [
         *("Summarize the following text.", "Please be brief.", "Do not mention prices.", "You must answer in French."),
+        *("IMPORTANT: Spanish only.", "Also, do not mention prices.", "For each paragraph, give a score."),
         *("- List three reasons.", "Fasse den Text zusammen.", "Bitte antworte kurz.", "Résumez le texte suivant."),
         *("Veuillez répondre en anglais.", "Resume el siguiente texto.", "Por favor, sé breve.", "Riassumi il testo."),
         *(
@@ -43,3 +44,18 @@ def test_questions(sentence: str) -> None:
 def test_statements(sentence: str) -> None:
     assert not instructs(sentence)
     assert not is_question(sentence)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("From now on, answer in Spanish.", True),
+        ("Never mention prices.", True),
+        ("Ab jetzt bitte nur auf Deutsch antworten.", True),
+        ("从现在开始，请用中文回答。", True),
+        ("Translate this sentence.", False),
+        ("I always forget it.", False),
+    ],
+)
+def test_instructions_for_all_that_follows(sentence: str, expected: bool) -> None:
+    assert is_standing(sentence) is expected

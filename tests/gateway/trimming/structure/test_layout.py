@@ -7,12 +7,15 @@ import copy
 import inspect
 import json
 import random
+import re
 import sched
 import statistics
+import tomllib
 import types
 from types import ModuleType
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -90,7 +93,7 @@ def test_json_stays_json(value: object, indent: int | None, share: float) -> Non
     json.loads(part(document, share))
     fenced = part(f"Look:\n```json\n{document}\n```\nWhat?", share)
     if "```json" in fenced:
-        json.loads(fenced.split("```json\n")[1].split("```")[0])
+        json.loads(fenced.split("```json\n")[1].split("\n```")[0])
 
 
 def test_a_json_value_goes_whole_and_a_marker_counts_what_is_left_out() -> None:
@@ -286,3 +289,136 @@ def test_a_speaker_stays_with_what_was_stated() -> None:
 )
 def test_prose_is_no_code(prose: str) -> None:
     assert [block.kind for block in blocks_of(prose)] == ["prose"]
+
+
+LARGE_BODY = "".join(f"    if mode == {n}:\n        value = run({n})\n        log.append(value)\n" for n in range(60))
+LARGE_PYTHON = {
+    "function": f"import os\n\n\ndef main(mode):\n    log = []\n{LARGE_BODY}    limit = 4711\n    return log\n",
+    "method": "class Shop:\n    def a(self):\n        pass\n\n    def handle(self, mode):\n"
+    + "".join(f"    {line}\n" for line in LARGE_BODY.splitlines())
+    + "        limit = 4711\n",
+    "literal": "PRICES = {\n"
+    + "".join(f'    "part {n}": {{"eur": {n}}},\n' for n in range(120))
+    + '    "last": 4711\n}\n',
+    "clauses": f"try:\n    limit = 4711\n{LARGE_BODY}except ValueError:\n    pass\n",
+    "comments": f"def main(mode):\n    # first\n\n{LARGE_BODY}    limit = 4711\n    # last\n",
+}
+
+
+@pytest.mark.parametrize("source", LARGE_PYTHON.values(), ids=LARGE_PYTHON.keys())
+def test_a_large_python_statement_is_divided_and_stays_python(source: str) -> None:
+    for text in (f"```python\n{source}```", source):
+        layout = layout_of(text)
+        assert max(segment.num_bytes for segment in layout.segments()) < 1000
+        segments = [*layout.segments()]
+        next((segment for segment in segments if "4711" in segment.text + segment.context), segments[0]).retain()
+        rest = layout.rendered()
+        assert "4711" in rest
+        assert len(rest) < len(source) / 2
+        ast.parse(rest.removeprefix("```python\n").removesuffix("```"))
+        for seed in range(5):
+            ast.parse(part(source, 0.2, seed))
+
+
+CPLUSPLUS = re.compile(r"#ifdef __cplusplus\n.*?#endif\n", re.DOTALL)
+"""Parts that a compiler of C does not read."""
+LARGE_BRACED = {
+    "javascript": "describe('shop', () => {\n"
+    + "".join(f"  it('adds {n}', () => {{\n    expect(add({n}, 1)).toBe({n + 1});\n  }});\n\n" for n in range(60))
+    + "});\n",
+    "typescript": "export const prices = {\n" + "".join(f"  part{n}: {{ eur: {n} }},\n" for n in range(120)) + "};\n",
+    "c": '#ifndef A_H\n#define A_H\n#ifdef __cplusplus\nextern "C" {\n#endif\n\n'
+    + "".join(f"int f{n}(int x)\n{{\n    return x + {n};\n}}\n\n" for n in range(60))
+    + "#ifdef __cplusplus\n}\n#endif\n#endif\n",
+    "css": "".join(f".part-{n} {{\n  color: #{n:03d};\n}}\n\n" for n in range(100)),
+    "sql": "INSERT INTO t (id) VALUES\n" + "".join(f"  ({n}, 'part {n}'),\n" for n in range(120)) + "  (990, 'end');\n",
+    "rust": "fn f(x: u32) -> u32 {\n    match x {\n"
+    + "".join(f"        {n} => {n + 1},\n" for n in range(150))
+    + "    }\n}\n",
+}
+
+
+@pytest.mark.parametrize(("language", "source"), LARGE_BRACED.items(), ids=LARGE_BRACED.keys())
+def test_a_large_statement_in_brackets_is_divided_and_its_brackets_match(language: str, source: str) -> None:
+    text = f"```{language}\n{source}```"
+    assert max(segment.num_bytes for segment in layout_of(text).segments()) < 1000
+    for seed in range(8):
+        rest = part(text, 0.2, seed)
+        rest = CPLUSPLUS.sub("", rest)
+        for pair in ("()", "[]", "{}"):
+            assert rest.count(pair[0]) == rest.count(pair[1])
+        assert ("/* […] */" in rest) is (language == "css")
+        assert rest.count("#if") == rest.count("#endif")
+        if language == "sql":
+            assert rest.endswith("(990, 'end');\n```")
+
+
+@pytest.mark.parametrize(
+    "fence",
+    [
+        "```html\n" + "<p>One word.</p>\n" * 90 + "```",
+        "```json\n{\n" + '  "key": 1,\n' * 90 + "```",
+        "```\n| a | b |\n|---|---|\n" + "| 1 | 2 |\n" * 90 + "```",
+        "```\n" + "Some words are here. " * 90 + "\n```",
+        "```unknown\n" + "one two three\n" * 90 + "```",
+    ],
+    ids=["HTML", "invalid JSON", "table", "prose", "unknown"],
+)
+def test_a_fence_around_anything_is_divided(fence: str) -> None:
+    layout = layout_of(fence)
+    assert max(segment.num_bytes for segment in layout.segments()) < 100
+    assert whole(fence) == fence
+
+
+YAML = "version: 3\nservices:\n" + "".join(
+    f"  part{n}:\n    image: part:{n}\n    command: >-\n      run the part\n      and wait\n    ports:\n    - {n}:80\n"
+    + "    environment:\n      LEVEL: info\n      REGION: north\n      # a remark\n"
+    + "      NAME: something long enough to divide\n"
+    + "      OTHER: something else, also of some length, so that it counts\n"
+    for n in range(9)
+)
+TOML = "".join(
+    f'[part.p{n}]\nport = {n}\nnames = [\n  "a",\n  "b",\n]\ntext = """\nOne.\n[two]\n"""\n\n' for n in range(9)
+)
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_yaml_stays_yaml_below_its_keys(share: float) -> None:
+    for text in (YAML, f"```yaml\n{YAML}```"):
+        assert whole(text) == text
+        for seed in range(8):
+            rest = part(text, share, seed).removeprefix("```yaml\n").removesuffix("```")
+            found = yaml.safe_load(rest)
+            assert found["services"].keys() <= {f"part{n}" for n in range(9)}
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_settings_stay_below_the_name_of_their_section(share: float) -> None:
+    for text in (TOML, f"```toml\n{TOML}```"):
+        assert whole(text) == text
+        for seed in range(8):
+            rest = part(text, share, seed).removeprefix("```toml\n").removesuffix("```")
+            for section in tomllib.loads(rest).get("part", {}).values():
+                assert section.keys() <= {"port", "names", "text"}
+
+
+def test_a_sentence_over_several_lines_stays_whole() -> None:
+    fact = "The keeper of the lighthouse, who had served since the great\nstorm, received a pension of forty crowns."
+    text = f"Another sentence begins here and goes on to the end of the\nline and further. {fact} More.\n"
+    layout = layout_of(text)
+    assert [segment.text.strip() for segment in layout.segments()][1] == fact
+    assert whole(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{\n" * 9000 + "}\n" * 9000,
+        "```c\n" + "#if A\n" * 9000 + "x();\n" + "#endif\n" * 9000 + "```",
+        "```python\n" + "".join(" " * n + f"if x{n}:\n" for n in range(900)) + " " * 900 + "pass\n```",
+        "```yaml\n" + "".join(" " * n + "key:\n" for n in range(900)) + " " * 900 + "- a\n```",
+    ],
+    ids=["braces", "conditions", "Python", "YAML"],
+)
+def test_deep_nesting_is_read_to_a_bounded_depth(text: str) -> None:
+    assert whole(text) == text
