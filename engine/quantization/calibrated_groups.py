@@ -13,8 +13,11 @@ from engine.quantization.weights import INT4_MAX, GroupWeight, fit_groups, quant
 
 MOST_INPUTS = 4096
 """Largest number of inputs whose second moments are kept; the time grows with the square."""
-_DAMPING = 0.1
-"""Share of each input's mean square that is added to it: few tokens show more correlation than there is."""
+_DAMPING = 1.0
+"""Share of each input's mean square that is added to it: few tokens show more correlation than there is.
+
+Chosen by the errors that another text sees: they are least from 0.6 to 2 for all kinds of projections.
+"""
 _LEAST_SQUARE = 1e-5
 """Share of the mean over all inputs that is added too, for inputs that the tokens leave nearly unseen."""
 
