@@ -35,6 +35,15 @@ class InputMoments:
         self._sums.addmm_(inputs.t(), inputs)
         self.num_tokens += inputs.shape[0]
 
+    def error(self, found: torch.Tensor, weight: torch.Tensor) -> float:
+        """Return the mean square error of the outputs [out, in] `found` instead of `weight`, over their mean square."""
+        return float(self._squares(found - weight) / self._squares(weight).clamp_min(torch.finfo(torch.float32).tiny))
+
+    def _squares(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the squares of all outputs."""
+        weight = weight.float()
+        return (weight @ self._sums).mul_(weight).sum()
+
     def damped(self) -> torch.Tensor:
         """Return the mean moments, float32 [in, in], positive definite."""
         moments = self._sums / max(1, self.num_tokens)
