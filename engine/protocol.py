@@ -266,6 +266,16 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True, tag="phase"):
     seconds: float
 
 
+class Compiling(msgspec.Struct, frozen=True, tag="compiling"):
+    """Report from core to front of what Numba compiles or loads from now on.
+
+    A compiler that crashes ends the core without another frame.
+    """
+
+    what: str
+    """Name of the function or module; empty: nothing any more."""
+
+
 class CpuKernels(msgspec.Struct, frozen=True, kw_only=True):
     """How a CPU computes the steps of a model."""
 
@@ -342,7 +352,7 @@ class Fatal(msgspec.Struct, frozen=True, kw_only=True, tag="fatal"):
 
 
 ToCore = Add | Abort | LoadAdapter | UnloadAdapter | TakeOver | Shutdown
-ToFront = StepReport | Phase | Ready | StandingBy | Fatal
+ToFront = StepReport | Phase | Compiling | Ready | StandingBy | Fatal
 
 _encoder = msgspec.msgpack.Encoder()
 _to_core: msgspec.msgpack.Decoder[ToCore] = msgspec.msgpack.Decoder(ToCore)

@@ -59,9 +59,17 @@ class _Common(TypedDict):
 
 
 def build_core(
-    config: CoreConfig, sock: socket.socket, outbox: Outbox, clock: Callable[[], float], *, is_standby: bool = False
+    config: CoreConfig,
+    sock: socket.socket,
+    outbox: Outbox,
+    clock: Callable[[], float],
+    *,
+    is_standby: bool = False,
+    compiler_crash: str = "",
 ) -> tuple[StepLoop, Ready]:
     """Return a core ready to run, its phases reported on the way; a standby waits in the middle until it is needed.
+
+    A `compiler_crash` of an earlier core is the reason to compile nothing.
 
     Raises EngineConfigError, ModelConfigError or CheckpointError when settings, model and memory do not go together.
     """
@@ -76,7 +84,7 @@ def build_core(
     if standby is not None and has_fast_memory:  # which is the serving core's alone
         config = standby.wait(config)
     with outbox.phase("weights"):
-        config, loaded = load_with_compiled_code(config, partial(load_models, inbox.post))
+        config, loaded = load_with_compiled_code(config, partial(load_models, inbox.post), compiler_crash)
     if standby is not None and not has_fast_memory:
         config = standby.wait(config)
     machine, model, draft_model = loaded.machine, loaded.model, loaded.draft_model

@@ -14,8 +14,9 @@ from engine.config import CoreConfig, EngineConfigError, parse_config
 from engine.core.inbox import FrontGoneError
 from engine.core.outbox import Outbox
 from engine.core.standby import StandbyEnded
+from engine.cpu.jit.failure import compilation_told_to
 from engine.garbage import exclude_loaded
-from engine.protocol import Fatal
+from engine.protocol import Compiling, Fatal
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--socket", required=True, help="Unix socket that the front listens on")
     parser.add_argument("--config", required=True, help="CoreConfig as JSON")
     parser.add_argument("--standby", action="store_true", help="wait for the front's word before taking over")
+    parser.add_argument("--compiler-crash", default="", help="how the compiler ended an earlier core: compile nothing")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s core %(levelname)s %(name)s: %(message)s")
     leave_cores_alone(os.environ)
@@ -36,7 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.connect(options.socket)
-        return run_core(sock, options.config, time.monotonic, is_standby=options.standby, on_loaded=_settle)
+        return run_core(
+            sock,
+            options.config,
+            time.monotonic,
+            is_standby=options.standby,
+            compiler_crash=options.compiler_crash,
+            on_loaded=_settle,
+        )
 
 
 def _settle() -> None:
@@ -63,6 +72,7 @@ def run_core(
     clock: Callable[[], float],
     *,
     is_standby: bool = False,
+    compiler_crash: str = "",
     on_loaded: Callable[[], None] = lambda: None,
 ) -> int:
     """Serve the front at the other end of `sock` until Shutdown or its end; the exit status.
@@ -71,7 +81,11 @@ def run_core(
     """
     outbox = Outbox(sock, clock)
     try:
-        _serve(sock, outbox, parse_config(config_text), clock, is_standby=is_standby, on_loaded=on_loaded)
+        config = parse_config(config_text)
+        with compilation_told_to(lambda what: outbox.send(Compiling(what))):
+            _serve(
+                sock, outbox, config, clock, is_standby=is_standby, compiler_crash=compiler_crash, on_loaded=on_loaded
+            )
     except FrontGoneError as error:
         logger.info("the front is gone: %s", error)
     except StandbyEnded:
@@ -95,12 +109,13 @@ def _serve(
     clock: Callable[[], float],
     *,
     is_standby: bool,
+    compiler_crash: str,
     on_loaded: Callable[[], None],
 ) -> None:
     with outbox.phase("import"):
         # torch takes seconds to import; that is a phase reported to the front, so it happens here and not above.
         from engine.core.assembly import build_core
-    loop, ready = build_core(config, sock, outbox, clock, is_standby=is_standby)
+    loop, ready = build_core(config, sock, outbox, clock, is_standby=is_standby, compiler_crash=compiler_crash)
     on_loaded()
     outbox.send(ready)
     logger.debug("ready: %s", ready)

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from engine.config import CoreConfig, EngineConfigError, FrontConfig
 from engine.frontend.core_client.link import CoreLink
-from engine.frontend.core_client.live_core import Spawn
+from engine.frontend.core_client.live_core import CoreStarts, Spawn
 from engine.frontend.core_client.metrics import EngineMetrics
 from engine.frontend.core_client.queue_guard import QueueLimits
 from engine.frontend.core_client.service import EngineService
 from engine.frontend.core_client.standby_pool import StandbyPool
-from engine.frontend.core_client.supervisor import CoreSupervisor, Patience, spawn_core
+from engine.frontend.core_client.supervisor import CoreSpawner, CoreSupervisor, Patience
 from engine.frontend.http.adapters import AdapterAdmin
 from engine.frontend.http.app import EngineApp
 from engine.frontend.http.completions import WRITE_STALL_S, Completions
@@ -46,12 +46,11 @@ class Front:
         self,
         config: FrontConfig,
         model_dir: Path,
-        spawn: Spawn,
+        starts: CoreStarts,
         queue: QueueLimits,
         *,
         patience: Patience | None = None,
         write_stall_s: float = WRITE_STALL_S,
-        spawn_standby: Spawn | None = None,
         lora_dir: Path | None = None,
     ) -> None:
         """Load the tokenizer and the chat template, and construct every part of the front.
@@ -59,11 +58,10 @@ class Front:
         Args:
             config: Settings of the front.
             model_dir: Model folder in Hugging Face layout.
-            spawn: Starts the core process.
+            starts: Start the core process and standbys.
             queue: Limits of the core's queue.
             patience: Timeouts of the supervisor; None: the defaults.
             write_stall_s: Time after which a client that reads nothing is dropped, in seconds.
-            spawn_standby: Starts a standby core; None: no standbys.
             lora_dir: Folder whose adapters may be loaded and unloaded over HTTP; None: none may.
 
         Raises:
@@ -85,9 +83,9 @@ class Front:
         )
         patience = patience or Patience()
         standbys = (
-            None if spawn_standby is None else _standbys(self._link, spawn_standby, config.standby_cores, patience)
+            None if starts.standby is None else _standbys(self._link, starts.standby, config.standby_cores, patience)
         )
-        self._supervisor = CoreSupervisor(self._link, spawn, clock, patience, standbys)
+        self._supervisor = CoreSupervisor(self._link, starts, clock, patience, standbys)
         self._tracer = Tracer(config, clock, time.time, secrets.randbits) if config.otlp_endpoint else None
         completions = Completions(self._service, time.time, write_stall_s, self._tracer, _resume_key(config))
         app = EngineApp(
@@ -158,15 +156,9 @@ async def run_front(front: FrontConfig, core: CoreConfig, on_listening: Callable
         max_wait_s=core.batch.max_queue_wait_s,
         max_batch_wait_s=core.batch.max_batch_wait_s,
     )
-    spawn_standby = spawn_core(core, is_standby=True) if front.standby_cores else None
-    serving = Front(
-        front,
-        core.model_dir,
-        spawn_core(core),
-        queue,
-        spawn_standby=spawn_standby,
-        lora_dir=core.adapters.lora_dir,
-    )
+    spawner = CoreSpawner(core)
+    starts = CoreStarts(spawner.serving, spawner.standby if front.standby_cores else None, spawner.avoid_compiled_code)
+    serving = Front(front, core.model_dir, starts, queue, lora_dir=core.adapters.lora_dir)
     exclude_loaded()
     await serving.serve(on_listening)
 

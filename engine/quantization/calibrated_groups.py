@@ -13,8 +13,11 @@ from engine.quantization.weights import INT4_MAX, GroupWeight, fit_groups, quant
 
 MOST_INPUTS = 4096
 """Largest number of inputs whose second moments are kept; the time grows with the square."""
-_DAMPING = 0.1
-"""Share of each input's mean square that is added to it: few tokens show more correlation than there is."""
+_DAMPING = 1.0
+"""Share of each input's mean square that is added to it: few tokens show more correlation than there is.
+
+Chosen by the errors that another text sees: they are least from 0.6 to 2 for all kinds of projections.
+"""
 _LEAST_SQUARE = 1e-5
 """Share of the mean over all inputs that is added too, for inputs that the tokens leave nearly unseen."""
 
@@ -31,6 +34,15 @@ class InputMoments:
         inputs = inputs.float()
         self._sums.addmm_(inputs.t(), inputs)
         self.num_tokens += inputs.shape[0]
+
+    def error(self, found: torch.Tensor, weight: torch.Tensor) -> float:
+        """Return the mean square error of the outputs [out, in] `found` instead of `weight`, over their mean square."""
+        return float(self._squares(found - weight) / self._squares(weight).clamp_min(torch.finfo(torch.float32).tiny))
+
+    def _squares(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the squares of all outputs."""
+        weight = weight.float()
+        return (weight @ self._sums).mul_(weight).sum()
 
     def damped(self) -> torch.Tensor:
         """Return the mean moments, float32 [in, in], positive definite."""

@@ -13,10 +13,11 @@ from engine.quantization.calibrated_groups import InputMoments
 class CalibratedLinear:
     """Dense projection that records its inputs' moments until `settle`, and a quantized projection from then on."""
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-        """Take over a weight [out, in]."""
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, *, is_sensitive: bool = False) -> None:
+        """Take over a weight [out, in]; one that is sensitive may get more bits than others."""
         self.weight = weight
         self.bias = bias
+        self.is_sensitive = is_sensitive
         self.moments = InputMoments(weight.shape[1])
         self._linear: Linear = DenseLinear(weight, bias)
         self._is_settled = False

@@ -36,6 +36,11 @@ _GROUP_SIZE = 32
 _DENSE_BITS = 8
 _MIN_NUMBERS = 1 << 14
 """Minimum number of weights for quantization; smaller ones gain nothing."""
+_MOST_LOSS = 1e-4
+"""Mean square error of a sensitive projection's outputs, over their mean square, above which int4 becomes int8.
+
+Weights that were rounded to 4 bits in groups of 32 before, as in GGUF's Q4_1, have none.
+"""
 _PLAIN = (HALF_ROWS, WHOLE_ROWS)
 _INT8 = WEIGHT_ONLY_INT8 + TRITON_INT8
 _GROUPS = WEIGHT_ONLY_GROUPS + TRITON_GROUPS
@@ -44,7 +49,8 @@ _GROUPS = WEIGHT_ONLY_GROUPS + TRITON_GROUPS
 class LinearMaker:
     """Factory of one model's projections.
 
-    With int4 the vocabulary projection is int8: it is a tenth of a small model's bytes but a fifth of the loss.
+    With int4 the vocabulary projection is int8: it is a tenth of a small model's bytes but a fifth of the loss. So is
+    a sensitive projection whose outputs would lose too much, which the calibration measures.
     Embeddings stay in the model's dtype, because a lookup reads only one row.
     """
 
@@ -62,11 +68,24 @@ class LinearMaker:
         self.is_calibrating = False
         """True while int4 projections are to see inputs before `settle` quantizes them."""
         self._waiting: list[CalibratedLinear] = []
+        self.num_calibrated = 0
+        """Number of projections that `settle` has quantized."""
+        self.num_kept = 0
+        """Number of these that are int8."""
         self.num_packed: Counter[str] = Counter()
         """Number of the checkpoint's own quantized tensors by the form that they are kept in."""
 
-    def dense(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
-        """Return a projection for a weight [out, in], which it takes over. Raises QuantizationError."""
+    def dense(self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, is_sensitive: bool = False) -> Linear:
+        """Return a projection for a weight [out, in], which it takes over.
+
+        Args:
+            weight: Weight, of any floating dtype.
+            bias: Bias of the outputs.
+            is_sensitive: True for projections whose errors cost a model more than their share of its weights.
+
+        Raises:
+            QuantizationError: The quantization setting needs another device.
+        """
         if self._quantization == "none" or weight.numel() < _MIN_NUMBERS:
             return self._plain(weight, bias)
         if self._quantization == "fp8":
@@ -75,7 +94,8 @@ class LinearMaker:
         if self._quantization == "int4" and weight.shape[1] % _GROUP_SIZE == 0:
             if self.is_calibrating and weight.shape[1] <= MOST_INPUTS:
                 # A packer's weights are in the checkpoint's own dtype, and its model computes in float32.
-                self._waiting.append(CalibratedLinear(weight if self._packer is None else weight.float(), bias))
+                own = weight if self._packer is None else weight.float()
+                self._waiting.append(CalibratedLinear(own, bias, is_sensitive=is_sensitive))
                 return self._waiting[-1]
             return self._own_groups(weight, bias)
         # On a GPU a step is bound by reading weights, so rounding activations gains nothing.
@@ -134,7 +154,12 @@ class LinearMaker:
         return StackedLinear(linears)
 
     def _calibrated(self, linear: CalibratedLinear, weight: torch.Tensor, moments: InputMoments) -> Linear:
-        return self._grouped(quantize_calibrated(weight, _GROUP_SIZE, moments), linear.bias, weight.dtype)
+        found = quantize_calibrated(weight, _GROUP_SIZE, moments)
+        self.num_calibrated += 1
+        if linear.is_sensitive and moments.error(found.dequantize(), weight) > _MOST_LOSS:
+            self.num_kept += 1
+            return self._channels(quantize_channels(weight), linear.bias)
+        return self._grouped(found, linear.bias, weight.dtype)
 
     def _channels(self, weight: ChannelWeight, bias: torch.Tensor | None, *, is_dynamic: bool = False) -> Linear:
         """Return a projection with int8 codes and one scale per output; `is_dynamic` rounds inputs too."""

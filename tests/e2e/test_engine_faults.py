@@ -52,6 +52,20 @@ NEVER = [
     ("an impossible schema", {**CHAT, "response_format": {"type": "json_schema", "json_schema": {"name": 7}}}, 400),
 ]
 
+CRASHING_COMPILER = """\
+import os
+import signal
+import sys
+
+if "engine.core" in sys.orig_argv:
+    from numba.core import ccallback
+
+    def crash(code):
+        os.kill(os.getpid(), signal.SIGILL)
+
+    ccallback.CFunc.compile = crash
+"""
+
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneEngine]:
@@ -104,6 +118,27 @@ def test_a_core_killed_in_the_middle_of_a_stream_is_reported_and_comes_back(engi
         assert again.json()["usage"]["completion_tokens"] > 0
     phases = engine.start_phases()
     assert phases["recovery"] > phases["import"]  # everything was done anew
+
+
+def test_a_compiler_that_crashes_costs_one_core_and_then_steps_run_in_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(CRASHING_COMPILER)  # Python imports it at its start
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path.cwd()}")
+    with lone_engine(tmp_path) as engine, engine.client() as client:
+        response = client.post("/v1/chat/completions", json={**CHAT, "max_tokens": 4})
+        assert response.status_code == 200
+        metrics = client.get("/metrics").text
+    crash = "SIGILL ended the last core while it compiled "
+    (kernels,) = [line for line in metrics.splitlines() if line.startswith("engine_cpu_kernels_info")]
+    assert 'steps="torch"' in kernels
+    assert f'reason="{crash}' in kernels
+    log = (tmp_path / "engine.log").read_text()
+    (lost,) = [line for line in log.splitlines() if "core lost" in line]
+    assert "exit status -4" in lost
+    (failed,) = [line for line in log.splitlines() if "compiled code failed" in line]
+    assert f"compiled code failed ({crash}" in failed
+    assert "steps run in torch" in failed
 
 
 async def test_a_gateway_in_front_holds_requests_until_the_core_is_back(engine: LoneEngine, tmp_path: Path) -> None:

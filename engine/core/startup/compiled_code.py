@@ -14,22 +14,27 @@ logger = logging.getLogger(__name__)
 Loaded = TypeVar("Loaded")
 
 
-def load_with_compiled_code(config: CoreConfig, load: Callable[[CoreConfig, str], Loaded]) -> tuple[CoreConfig, Loaded]:
+def load_with_compiled_code(
+    config: CoreConfig, load: Callable[[CoreConfig, str], Loaded], crash: str = ""
+) -> tuple[CoreConfig, Loaded]:
     """Load a core's model with compiled code, or without any where that fails, which one line of the log tells.
 
     Args:
         config: Settings of the core.
         load: Loads by settings and a reason why nothing is compiled; it is empty unless compiled code failed.
+        crash: How the compiler ended an earlier core; nothing is compiled then. Empty: it ended none.
 
     Returns:
         The settings that hold from now on, and what `load` returned.
     """
-    try:
-        if config.drafting.speculation != "off":
-            _prepare_proposers()
-        return config, load(config, "")
-    except CompileError as error:
-        failure = str(error)
+    failure = crash
+    if not crash:
+        try:
+            if config.drafting.speculation != "off":
+                _prepare_proposers()
+            return config, load(config, "")
+        except CompileError as error:
+            failure = str(error)
     # Behind the handler, which keeps the memory of what was loaded.
     logger.error(
         "compiled code failed (%s): steps run in torch, which is slower, and no tokens are drafted. "

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 _MAX_CHARS = 200
 """Characters of a reason: compilers write pages, and the reason is a label of a metric."""
+
+
+_listener: ContextVar[Callable[[str], None] | None] = ContextVar("_listener", default=None)
+_under_way: ContextVar[str] = ContextVar("_under_way", default="")
 
 
 class CompileError(RuntimeError):
@@ -14,8 +19,42 @@ class CompileError(RuntimeError):
 
 
 @contextmanager
+def compilation_told_to(listener: Callable[[str], None]) -> Iterator[None]:
+    """Tell a listener what this thread begins to compile inside, and the empty text when it is done.
+
+    A crash of LLVM ends the process without an exception, so only another process can know of it.
+    """
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+@contextmanager
 def reported_as_compile_error(what: str) -> Iterator[None]:
     """Raise CompileError for whatever Numba, LLVM and their caches raise inside; `what` names the work."""
+    with _told(what), _raised_as_compile_error(what):
+        yield
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    listener = _listener.get()
+    if listener is None:
+        yield
+        return
+    token = _under_way.set(what)
+    listener(what)
+    try:
+        yield
+    finally:
+        _under_way.reset(token)
+        listener(_under_way.get())
+
+
+@contextmanager
+def _raised_as_compile_error(what: str) -> Iterator[None]:
     try:
         yield
     except CompileError:

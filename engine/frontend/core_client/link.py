@@ -17,6 +17,7 @@ from engine.protocol import (
     Abort,
     AbortState,
     Add,
+    Compiling,
     Counters,
     Fatal,
     FrameError,
@@ -113,6 +114,8 @@ class CoreLink:
         """Message of the present core's `Fatal` frame."""
         self.has_wrong_settings = False
         """True if the `Fatal` error would occur in any other core too."""
+        self.compiling = ""
+        """What the present core compiles, by its last report; empty: nothing."""
         self.num_blocks = 0
         """Number of KV blocks of the last core that was ready."""
         self._lost_at: float | None = None
@@ -228,6 +231,7 @@ class CoreLink:
     def core_starting(self) -> None:
         """Reset the state for a core process that starts now."""
         self.phases = []
+        self.compiling = ""
         self.fatal = ""
         self.has_wrong_settings = False
         self.last_heard_at = self._clock()
@@ -275,6 +279,8 @@ class CoreLink:
                 self._set_state("ready")
         elif isinstance(message, Phase):
             self._phase_ended(message)
+        elif isinstance(message, Compiling):
+            self.compiling = message.what
         elif isinstance(message, Fatal):
             self.fatal = message.message
             self.has_wrong_settings = message.is_settings

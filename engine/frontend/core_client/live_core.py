@@ -7,6 +7,7 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +29,17 @@ class CoreProcess(Protocol):
 
 Spawn = Callable[[Path], Awaitable[CoreProcess]]
 """Function that starts a core which connects to the given socket."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoreStarts:
+    """Functions that start the cores of one engine."""
+
+    serving: Spawn
+    standby: Spawn | None = None
+    """Starts a standby core; None: no standbys."""
+    avoid_compiled_code: Callable[[str], None] = lambda _crash: None
+    """Makes later cores compile nothing; the argument tells how the compiler ended a core."""
 
 
 class LiveCore:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from engine.config import CoreConfig, EngineConfigError, core_config_json
 from engine.frontend.core_client.link import CoreLink
-from engine.frontend.core_client.live_core import CoreProcess, LiveCore, Spawn
+from engine.frontend.core_client.live_core import CoreProcess, CoreStarts, LiveCore
 from engine.frontend.core_client.standby_pool import StandbyPool
 
 logger = logging.getLogger(__name__)
@@ -36,17 +37,41 @@ class Patience:
     """Lifetime after which a lost core resets the pause."""
 
 
-def spawn_core(config: CoreConfig, *, is_standby: bool = False) -> Spawn:
-    """Return a function that starts `python -m engine.core` with this configuration."""
-    text = core_config_json(config)
+_CRASHES = frozenset({signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT, signal.SIGTRAP})
+"""Signals by which a process ends because of its own code, such as a compiler's."""
 
-    async def spawn(socket_path: Path) -> CoreProcess:
-        arguments = ["-m", "engine.core", "--socket", str(socket_path), "--config", text]
-        if is_standby:
-            arguments.append("--standby")
+_LAST_FRAMES_S = 0.5
+"""Maximum wait for the frames of a core that has ended; a process of its own may hold its connection open."""
+
+
+class CoreSpawner:
+    """Starter of `python -m engine.core` processes with one configuration."""
+
+    def __init__(self, config: CoreConfig) -> None:
+        self._config_text = core_config_json(config)
+        self._compiler_crash = ""
+
+    async def serving(self, socket_path: Path) -> CoreProcess:
+        """Start a core. Raises OSError."""
+        return await self._start(socket_path)
+
+    async def standby(self, socket_path: Path) -> CoreProcess:
+        """Start a core that waits until it is needed. Raises OSError."""
+        return await self._start(socket_path, "--standby")
+
+    def avoid_compiled_code(self, crash: str) -> None:
+        """Start cores without compiled code from now on.
+
+        Args:
+            crash: How the compiler ended a core, as their logs and metrics state it.
+        """
+        self._compiler_crash = crash
+
+    async def _start(self, socket_path: Path, *more: str) -> CoreProcess:
+        arguments = ["-m", "engine.core", "--socket", str(socket_path), "--config", self._config_text, *more]
+        if self._compiler_crash:
+            arguments += ["--compiler-crash", self._compiler_crash]
         return await asyncio.create_subprocess_exec(sys.executable, *arguments, stdin=asyncio.subprocess.DEVNULL)
-
-    return spawn
 
 
 class CoreSupervisor:
@@ -55,13 +80,13 @@ class CoreSupervisor:
     def __init__(
         self,
         link: CoreLink,
-        spawn: Spawn,
+        starts: CoreStarts,
         clock: Callable[[], float],
         patience: Patience,
         standbys: StandbyPool | None = None,
     ) -> None:
         self._link = link
-        self._spawn = spawn
+        self._starts = starts
         self._clock = clock
         self._patience = patience
         self._standbys = standbys
@@ -96,6 +121,9 @@ class CoreSupervisor:
             if self._stopping.is_set():
                 return
             has_served = has_served or was_ready
+            if self._link.compiling and status is not None and -status in _CRASHES:
+                crash = f"{signal.Signals(-status).name} ended the last core while it compiled {self._link.compiling}"
+                self._starts.avoid_compiled_code(crash)
             # After a core that served, the settings are not at fault: memory may be short or a folder briefly missing.
             if self._link.has_wrong_settings and not has_served:
                 raise EngineConfigError(self._link.fatal)
@@ -120,7 +148,7 @@ class CoreSupervisor:
         live = None if self._standbys is None else self._standbys.take(self._link.num_blocks)
         if live is None:
             try:
-                live = await LiveCore.start(self._spawn, self._link)
+                live = await LiveCore.start(self._starts.serving, self._link)
             except OSError as error:
                 self._link.core_lost(f"it could not be started: {error}")
                 return None, False
@@ -130,6 +158,7 @@ class CoreSupervisor:
             live.seal()
             reason = await self._watch(live)
             was_ready = self._link.ready is not None
+            await self._read_to_the_end(live)
             self._link.core_lost(reason)
         finally:
             await live.end(is_polite=self._link.state == "stopped", stop_s=self._patience.stop_s)
@@ -163,6 +192,13 @@ class CoreSupervisor:
         finally:
             for task in (lost, stopping, hung):
                 task.cancel()
+
+    async def _read_to_the_end(self, live: LiveCore) -> None:
+        """Receive the frames that a core sent before it ended; the system may report its end before them."""
+        if live.exited.done() and live.connection.connected.is_set():
+            lost = asyncio.create_task(live.connection.lost.wait(), name="core connection lost")
+            await asyncio.wait({lost}, timeout=_LAST_FRAMES_S)
+            lost.cancel()
 
     async def _hung(self) -> str:
         """Wait until the core has been silent for too long and return the reason."""

@@ -98,6 +98,9 @@ def load_model(
     if maker.num_packed:
         forms = ", ".join(f"{count} {form}" for form, count in sorted(maker.num_packed.items()))
         logger.info("%s: quantized tensors of the model: %s", model_dir.name, forms)
+    if maker.num_kept:
+        kept = f"{maker.num_kept} of {maker.num_calibrated} projections stay in int8"
+        logger.info("%s: %s, because their outputs would lose too much in int4", model_dir.name, kept)
     if config.is_multimodal or checkpoint.num_ignored:
         logger.info("%s: text only; %d tensors of other parts are ignored", model_dir, checkpoint.num_ignored)
     return model
@@ -252,7 +255,7 @@ class _Assembler:
         else:
             names = [f"{prefix}.gate_proj", f"{prefix}.up_proj"]
             gate_up = self.linear(names, size, config.hidden_size, has_bias=has_bias)
-        down = self.linear([f"{prefix}.down_proj"], config.hidden_size, size, has_bias=has_bias)
+        down = self.linear([f"{prefix}.down_proj"], config.hidden_size, size, has_bias=has_bias, is_sensitive=True)
         return DenseMLP(gate_up, down, config.traits.activation, self._ops.gate)
 
     def _qkv(self, prefix: str) -> Linear:
@@ -339,13 +342,16 @@ class _Assembler:
             return heads
         return interleave_halves(heads, axis, self._config.rope.rotated_size(self._config.head_dim))
 
-    def linear(self, prefixes: list[str], out_size: int, in_size: int, *, has_bias: bool) -> Linear:
-        """Return one projection, or several of the same input stacked into one."""
+    def linear(
+        self, prefixes: list[str], out_size: int, in_size: int, *, has_bias: bool, is_sensitive: bool = False
+    ) -> Linear:
+        """Return one projection, or several of the same input stacked into one, which may be a sensitive one."""
         bias = self._stacked(prefixes, "bias", out_size) if has_bias else None
         if is_packed(self._checkpoint, prefixes, self._config.published):
             parts = [self._packed(prefix, out_size, in_size, has_bias=has_bias) for prefix in prefixes]
             return self._published(parts, bias)
-        return self._maker.dense(self._stacked(prefixes, "weight", out_size, in_size), bias)
+        weight = self._stacked(prefixes, "weight", out_size, in_size)
+        return self._maker.dense(weight, bias, is_sensitive=is_sensitive)
 
     def split(self, prefix: str, out_size: int, in_size: int, rows: Sequence[torch.Tensor]) -> list[Linear]:
         """Return several projections without bias, of which one tensor holds all; `rows` are the outputs of each."""

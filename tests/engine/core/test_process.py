@@ -22,6 +22,7 @@ from engine.core.process import leave_cores_alone, run_core
 from engine.protocol import (
     Abort,
     Add,
+    Compiling,
     Fatal,
     FrameSplitter,
     Phase,
@@ -65,8 +66,9 @@ class Front:
             message = self.receive()
             if isinstance(message, Ready):
                 return phases, message
-            assert isinstance(message, Phase), message
-            phases.append(message)
+            assert isinstance(message, Phase | Compiling), message
+            if isinstance(message, Phase):
+                phases.append(message)
 
     def step(self) -> StepReport:
         message = self.receive()

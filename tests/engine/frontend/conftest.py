@@ -15,6 +15,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from engine.config import FrontConfig
+from engine.frontend.core_client.live_core import CoreStarts
 from engine.frontend.core_client.queue_guard import QueueLimits
 from engine.frontend.core_client.supervisor import Patience
 from engine.frontend.run import Front
@@ -113,7 +114,7 @@ def start_front(model_dir: Path, tmp_path: Path, tokenizer: Tokenizer) -> StartF
         front = Front(
             settings,
             model or model_dir,
-            cores.spawn,
+            CoreStarts(cores.spawn),
             queue,
             patience=patience,
             write_stall_s=write_stall_s,

@@ -138,6 +138,12 @@ class FakeCore:
         if not self._exited.done():
             self._exited.set_result(status)
 
+    def die_after_its_frames(self, status: int) -> None:
+        """End as soon as the frames that were announced are on their way."""
+        assert self._writer is not None
+        self._writer.close()
+        self._exited.set_result(status)
+
     async def close(self) -> None:
         """Let go of everything; the test is over."""
         self.die(0)

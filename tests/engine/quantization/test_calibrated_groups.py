@@ -42,6 +42,31 @@ def test_outputs_for_such_inputs_have_less_error() -> None:
     assert int(calibrated.codes.max()) <= 15
 
 
+def test_correlation_that_a_short_text_shows_by_chance_does_little_harm() -> None:
+    torch.manual_seed(3)
+    weight, moments = torch.randn(64, SIZE), InputMoments(SIZE)
+    sizes = torch.logspace(-1, 1, SIZE)
+    seen, others = torch.randn(20, SIZE) * sizes, torch.randn(300, SIZE) * sizes
+    moments.add(seen)
+
+    calibrated = quantize_calibrated(weight, 32, moments)
+    by_sizes_alone = quantize_groups(weight, 32, seen.square().mean(0))
+
+    assert output_error(calibrated, weight, others) < 1.06 * output_error(by_sizes_alone, weight, others)
+
+
+def test_the_error_is_that_of_the_outputs() -> None:
+    torch.manual_seed(2)
+    weight, inputs, moments = torch.randn(64, SIZE), correlated_inputs(400), InputMoments(SIZE)
+    moments.add(inputs)
+    found = quantize_calibrated(weight, 32, moments)
+
+    assert moments.error(found.dequantize(), weight) == pytest.approx(
+        output_error(found, weight, inputs) ** 2, rel=1e-3
+    )
+    assert InputMoments(SIZE).error(found.dequantize(), weight) == 0
+
+
 @pytest.mark.parametrize("num_tokens", [0, 1])
 def test_without_inputs_weights_are_quantized_alone(num_tokens: int) -> None:
     weight, moments = torch.randn(16, SIZE), InputMoments(SIZE)

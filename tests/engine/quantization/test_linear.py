@@ -62,6 +62,29 @@ def test_int4_falls_back_to_int8_where_groups_do_not_divide_the_inputs() -> None
     assert float((result - inputs @ weight.t()).norm() / (inputs @ weight.t()).norm()) < 0.02
 
 
+@pytest.mark.parametrize(
+    ("is_sensitive", "has_4_bits", "num_kept"), [(True, False, 1), (True, True, 0), (False, False, 0)]
+)
+@torch.inference_mode()
+def test_a_sensitive_projection_stays_int8_where_int4_would_lose_too_much(
+    is_sensitive: bool, has_4_bits: bool, num_kept: int
+) -> None:
+    torch.manual_seed(5)
+    weight, inputs = torch.randn(128, 256), torch.randn(40, 256)
+    if has_4_bits:
+        weight = quantize_groups(weight, 32).dequantize()
+    found = maker("int4")
+    found.is_calibrating = True
+    linear = found.dense(weight.clone(), is_sensitive=is_sensitive)
+    expected = linear.apply(inputs)
+
+    found.settle()
+
+    assert (found.num_kept, found.num_calibrated) == (num_kept, 1)
+    error = float((linear.apply(inputs) - expected).norm() / expected.norm())
+    assert (error < 0.02) == (is_sensitive or has_4_bits)
+
+
 def test_little_weights_and_unquantized_ones_stay_as_they_are() -> None:
     assert isinstance(maker("int8").dense(torch.randn(8, 8)), PackedLinear)
     assert isinstance(maker("none").dense(torch.randn(256, 256)), PackedLinear)

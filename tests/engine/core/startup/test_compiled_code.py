@@ -119,6 +119,20 @@ def test_what_is_loaded_before_the_failure_is_loaded_again_without_compiled_code
     assert len(caplog.records) == 1
 
 
+def test_nothing_is_compiled_after_a_crash_of_the_compiler(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def load(config: CoreConfig, failure: str) -> tuple[bool, str, str]:
+        return config.compute.compiled_steps, config.drafting.speculation, failure
+
+    crash = "SIGILL ended the last core while it compiled look_ahead"
+    config = CoreConfig.of(tmp_path, speculation="ngram", max_num_seqs=3)
+    found, loaded = load_with_compiled_code(config, load, crash)
+
+    assert loaded == (False, "off", crash)
+    assert found.batch.max_num_seqs == 3
+    (record,) = caplog.records
+    assert f"compiled code failed ({crash}): steps run in torch" in record.getMessage()
+
+
 def test_settings_that_are_wrong_are_not_taken_for_a_failure_of_the_compiler(tmp_path: Path) -> None:
     def load(config: CoreConfig, failure: str) -> str:
         raise ValueError(failure)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from engine.frontend.core_client.link import CoreLink
-from engine.frontend.core_client.live_core import CoreProcess
+from engine.frontend.core_client.live_core import CoreProcess, CoreStarts
 from engine.frontend.core_client.metrics import EngineMetrics
 from engine.frontend.core_client.queue_guard import QueueLimits
 from engine.frontend.core_client.standby_pool import StandbyPool
@@ -40,7 +40,7 @@ class Supervised:
         self.link = CoreLink(self.metrics, time.monotonic, QueueLimits(max_waiting=64))
         self.cores, self.standbys = FakeCores(), Standbys(starts_up=False)
         self.pool = StandbyPool(self.link, self.standbys.spawn, size, start_s=1.0, stop_s=0.3, pause_s=0.02)
-        self.supervisor = CoreSupervisor(self.link, self.cores.spawn, time.monotonic, PATIENCE, self.pool)
+        self.supervisor = CoreSupervisor(self.link, CoreStarts(self.cores.spawn), time.monotonic, PATIENCE, self.pool)
 
     async def until_idle(self, count: int) -> None:
         while self.pool.num_idle != count:
@@ -125,7 +125,7 @@ async def test_a_standby_that_cannot_be_started_is_tried_again_and_the_core_serv
         raise FileNotFoundError("no interpreter")
 
     pool = StandbyPool(made.link, spawn, 1, start_s=1.0, stop_s=0.3, pause_s=0.005)
-    supervisor = CoreSupervisor(made.link, made.cores.spawn, time.monotonic, PATIENCE, pool)
+    supervisor = CoreSupervisor(made.link, CoreStarts(made.cores.spawn), time.monotonic, PATIENCE, pool)
     running = asyncio.create_task(supervisor.run())
     await made.cores.next()
     async with asyncio.timeout(5):

@@ -13,11 +13,11 @@ import pytest
 
 from engine.config import CoreConfig, EngineConfigError
 from engine.frontend.core_client.link import CoreLink
-from engine.frontend.core_client.live_core import CoreProcess
+from engine.frontend.core_client.live_core import CoreProcess, CoreStarts
 from engine.frontend.core_client.metrics import EngineMetrics
 from engine.frontend.core_client.queue_guard import QueueLimits
-from engine.frontend.core_client.supervisor import CoreSupervisor, Patience, spawn_core
-from engine.protocol import Fatal
+from engine.frontend.core_client.supervisor import CoreSpawner, CoreSupervisor, Patience
+from engine.protocol import Compiling, Fatal
 from tests.engine.frontend.fake_core import FakeCores
 
 PATIENCE = Patience(first_pause_s=0.01, longest_pause_s=0.04, stop_s=0.3, connect_s=0.2)
@@ -35,7 +35,7 @@ async def test_a_core_that_cannot_be_started_is_tried_again_with_growing_pauses(
         raise FileNotFoundError("no interpreter")
 
     core_link = link()
-    supervisor = CoreSupervisor(core_link, spawn, time.monotonic, PATIENCE)
+    supervisor = CoreSupervisor(core_link, CoreStarts(spawn), time.monotonic, PATIENCE)
     running = asyncio.create_task(supervisor.run())
     while len(starts) < 5:
         await asyncio.sleep(0.005)
@@ -68,7 +68,7 @@ async def test_a_core_that_never_connects_is_ended() -> None:
         return spawned[-1]
 
     core_link = link()
-    supervisor = CoreSupervisor(core_link, spawn, time.monotonic, PATIENCE)
+    supervisor = CoreSupervisor(core_link, CoreStarts(spawn), time.monotonic, PATIENCE)
     running = asyncio.create_task(supervisor.run())
     while not core_link.failure:
         await asyncio.sleep(0.005)
@@ -80,7 +80,7 @@ async def test_a_core_that_never_connects_is_ended() -> None:
 
 async def test_settings_that_no_core_can_serve_with_end_it() -> None:
     core_link, cores = link(), FakeCores(starts_up=False)
-    supervisor = CoreSupervisor(core_link, cores.spawn, time.monotonic, PATIENCE)
+    supervisor = CoreSupervisor(core_link, CoreStarts(cores.spawn), time.monotonic, PATIENCE)
     running = asyncio.create_task(supervisor.run())
     core = await cores.next()
     core.announce(Fatal(message="config.json: model_type: 'x' is not supported", is_settings=True))
@@ -97,7 +97,7 @@ async def test_settings_that_no_core_can_serve_with_end_it() -> None:
 
 async def test_settings_that_a_core_has_served_with_are_tried_again() -> None:
     core_link, cores = link(), FakeCores()
-    supervisor = CoreSupervisor(core_link, cores.spawn, time.monotonic, PATIENCE)
+    supervisor = CoreSupervisor(core_link, CoreStarts(cores.spawn), time.monotonic, PATIENCE)
     running = asyncio.create_task(supervisor.run())
     core = await cores.next()
     while core_link.state != "ready":
@@ -114,6 +114,55 @@ async def test_settings_that_a_core_has_served_with_are_tried_again() -> None:
     await cores.close()
 
 
+@pytest.mark.parametrize(
+    ("compiled", "status", "crashes"),
+    [
+        (["numba", "", "look_ahead"], -4, ["SIGILL ended the last core while it compiled look_ahead"]),
+        (["numba"], -11, ["SIGSEGV ended the last core while it compiled numba"]),
+        (["look_ahead"], -9, []),  # out of memory, or ended by a person
+        (["look_ahead"], 1, []),
+        (["look_ahead", ""], -11, []),
+        ([], -4, []),
+    ],
+)
+async def test_only_a_crash_while_the_core_compiles_makes_others_compile_nothing(
+    compiled: list[str], status: int, crashes: list[str]
+) -> None:
+    found: list[str] = []
+    core_link, cores = link(), FakeCores(starts_up=False)
+    starts = CoreStarts(cores.spawn, avoid_compiled_code=found.append)
+    supervisor = CoreSupervisor(core_link, starts, time.monotonic, PATIENCE)
+    running = asyncio.create_task(supervisor.run())
+    core = await cores.next()
+    for what in compiled:
+        core.announce(Compiling(what))
+    core.die_after_its_frames(status)
+
+    await cores.next()  # which has reported nothing that it compiles
+    assert found == crashes
+    assert not core_link.compiling
+
+    supervisor.stop()
+    await asyncio.wait_for(running, 2)
+    await cores.close()
+
+
+async def test_later_cores_are_told_how_the_compiler_ended_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in = tmp_path / "python"
+    stand_in.write_text('#!/bin/sh\nfor last; do :; done\necho "$last" > "$0.told"\n')
+    stand_in.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(stand_in))
+    spawner = CoreSpawner(CoreConfig.of(model_dir=Path("/models/tiny")))
+    spawner.avoid_compiled_code("SIGILL ended the last core while it compiled numba")
+
+    for spawn in (spawner.serving, spawner.standby):
+        process = await spawn(tmp_path / "core.sock")
+        assert await process.wait() == 0
+        told = tmp_path / "python.told"
+        assert told.read_text() == "SIGILL ended the last core while it compiled numba\n"
+        told.unlink()
+
+
 async def test_the_socket_is_private_and_gone_once_the_core_is_connected() -> None:
     paths: list[Path] = []
     cores = FakeCores()
@@ -124,7 +173,7 @@ async def test_the_socket_is_private_and_gone_once_the_core_is_connected() -> No
         return await cores.spawn(path)
 
     core_link = link()
-    supervisor = CoreSupervisor(core_link, spawn, time.monotonic, PATIENCE)
+    supervisor = CoreSupervisor(core_link, CoreStarts(spawn), time.monotonic, PATIENCE)
     running = asyncio.create_task(supervisor.run())
     await cores.next()
     while core_link.state != "ready" or paths[0].parent.exists():
@@ -153,8 +202,8 @@ async def test_a_real_process_gets_its_socket_and_configuration(
     stand_in.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(stand_in))
     core_link = link()
-    spawn = spawn_core(CoreConfig.of(model_dir=Path("/models/tiny")))
-    supervisor = CoreSupervisor(core_link, spawn, time.monotonic, Patience(first_pause_s=5, stop_s=2))
+    spawn = CoreSpawner(CoreConfig.of(model_dir=Path("/models/tiny"))).serving
+    supervisor = CoreSupervisor(core_link, CoreStarts(spawn), time.monotonic, Patience(first_pause_s=5, stop_s=2))
     running = asyncio.create_task(supervisor.run())
     while core_link._transport is None:
         assert not core_link.failure

@@ -72,6 +72,15 @@ def test_the_bundled_model_computes_nearly_its_own_states_in_4_bits(caplog: pyte
     assert not caplog.records
 
 
+def test_the_log_says_how_many_projections_stay_in_int8(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        model, _ = load(model_dir("small"), "int4")
+
+    num_layers = len(model.layers)
+    stated = f"{num_layers} of {4 * num_layers} projections stay in int8, because their outputs would lose too much"
+    assert stated in caplog.text
+
+
 def test_a_folder_without_a_tokenizer_is_loaded_without_a_text(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
