@@ -18,6 +18,8 @@ from gateway.machine.process import CONTROL, MachineProcess
 from gateway.machine.report_reader import ReportReader
 from gateway.machine.reports import ReportApplication, WorkerReport, family_values
 from gateway.machine.vectors import RemoteEncoder
+from gateway.quotes.serving.handed_quotes import HandedQuotesApplication
+from gateway.quotes.serving.open_quotes import OpenQuotes
 from gateway.upstreams.http1.target import Target
 from gateway.upstreams.pool import PoolLimits
 
@@ -29,10 +31,16 @@ class MachineParts:
     """A worker reports to the control process; the control process reads the reports of all workers."""
 
     def __init__(
-        self, member: MachineProcess, runtime: Runtime, answers: ResponseCache, live: Callable[[], LiveState]
+        self,
+        member: MachineProcess,
+        runtime: Runtime,
+        answers: ResponseCache,
+        live: Callable[[], LiveState],
+        open_quotes: OpenQuotes,
     ) -> None:
-        """Prepare the part of a process; `live` returns its live state."""
+        """Prepare the part of a process; `live` returns its live state, and others may ask for its open quotes."""
         self._member = member
+        self._open_quotes = open_quotes
         self._runtime = runtime
         self._answers = answers
         self._live = live
@@ -55,7 +63,7 @@ class MachineParts:
             max_total=member.part_of(connections.max_total),
             max_per_ip=connections.max_per_ip and member.part_of(connections.max_per_ip),
         )
-        reports = ReportApplication(self._report)
+        reports = HandedQuotesApplication(self._open_quotes, ReportApplication(self._report), clock=self._runtime.clock)
         return [
             replace(public, limits=replace(public.limits, connections=per_worker), handed=member.handed),
             replace(admin, name="reports", address=f"unix:{member.own_socket}", app=reports, certificate=None),

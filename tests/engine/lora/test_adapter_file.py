@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -47,7 +48,12 @@ def test_reads_the_modules_that_the_file_has(tmp_path: Path, model: ModelConfig)
 
 
 def test_two_adapters_differ_in_their_digest_and_a_copy_does_not(tmp_path: Path, model: ModelConfig) -> None:
-    made = {"one": {"seed": 1}, "copy": {"seed": 1}, "other": {"seed": 2}, "scaled": {"seed": 1, "lora_alpha": 32}}
+    made: dict[str, dict[str, Any]] = {
+        "one": {"seed": 1},
+        "copy": {"seed": 1},
+        "other": {"seed": 2},
+        "scaled": {"seed": 1, "lora_alpha": 32},
+    }
     for name, options in made.items():
         write_adapter(tmp_path / name, make_reference("llama3"), **options)
     digests = {name: AdapterFile(tmp_path / name, model, 8).digest() for name in made}
