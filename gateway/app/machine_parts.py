@@ -17,6 +17,7 @@ from gateway.machine.machine_metrics import MachineMetrics
 from gateway.machine.process import CONTROL, MachineProcess
 from gateway.machine.report_reader import ReportReader
 from gateway.machine.reports import ReportApplication, WorkerReport, family_values
+from gateway.machine.shared_addresses import SharedAddresses
 from gateway.machine.vectors import RemoteEncoder
 from gateway.quotes.serving.handed_quotes import HandedQuotesApplication
 from gateway.quotes.serving.open_quotes import OpenQuotes
@@ -58,14 +59,15 @@ class MachineParts:
         if member.is_control:
             return [admin]
         connections = public.limits.connections
-        per_worker = replace(
-            connections,
-            max_total=member.part_of(connections.max_total),
-            max_per_ip=connections.max_per_ip and member.part_of(connections.max_per_ip),
-        )
+        per_worker = replace(connections, max_total=member.part_of(connections.max_total))
         reports = HandedQuotesApplication(self._open_quotes, ReportApplication(self._report), clock=self._runtime.clock)
         return [
-            replace(public, limits=replace(public.limits, connections=per_worker), handed=member.handed),
+            replace(
+                public,
+                limits=replace(public.limits, connections=per_worker),
+                handed=member.handed,
+                addresses=SharedAddresses(member.counts),
+            ),
             replace(admin, name="reports", address=f"unix:{member.own_socket}", app=reports, certificate=None),
         ]
 

@@ -321,3 +321,33 @@ async def test_a_quote_is_redeemed_at_any_worker(tmp_path: Path) -> None:
         assert await workers.metric("penstock_in_flight") == 0
         served_by = await workers.metric(r'penstock_quote_uses_total\{use="redeemed"')
         assert served_by == 12
+
+
+async def test_the_connections_of_one_address_are_bounded_over_all_workers(tmp_path: Path) -> None:
+    """Each worker has a part of a client's connections; together they are no more than the setting allows."""
+    settings = {"edge.connections.max_per_ip": 3}
+    async with ScriptedUpstream(tmp_path / "engine.sock") as engine, served(tmp_path, engine, settings) as workers:
+        opened = [await asyncio.open_connection("127.0.0.1", workers.port) for _ in range(3)]
+        for reader, writer in opened:
+            writer.write(encode(chat()).replace(b"connection: close\r\n", b""))
+            assert (await asyncio.wait_for(reader.readline(), 60)).startswith(b"HTTP/1.1 200")
+        assert b"no connection left" in await _refusal(workers.port)
+        opened[0][1].close()
+        async with asyncio.timeout(PATIENCE_S):
+            while await _refusal(workers.port):  # the close travels to the worker
+                await asyncio.sleep(0.01)
+        assert (await call(workers.port)).status == 200
+        for _, writer in opened[1:]:
+            writer.close()
+
+
+async def _refusal(port: int) -> bytes:
+    """What a new connection is sent before any request; empty for one that is admitted."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        return await asyncio.wait_for(reader.read(), 0.5)
+    except TimeoutError:
+        return b""
+    finally:
+        writer.close()
+        await writer.wait_closed()
