@@ -351,3 +351,28 @@ async def _refusal(port: int) -> bytes:
     finally:
         writer.close()
         await writer.wait_closed()
+
+
+async def test_a_quote_of_a_worker_that_was_killed_still_counts_without_its_permit(tmp_path: Path) -> None:
+    """The token is valid at every worker of the gateway; what the dead one held is free."""
+    async with (
+        ScriptedUpstream(tmp_path / "engine.sock") as engine,
+        served(tmp_path, engine, policy_text=QUOTED) as workers,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{workers.port}", timeout=30) as client,
+    ):
+        body = chat("only", stream=True, max_tokens=8)
+        quote = (await client.post("/v1/quote", json=body)).json()
+        assert quote["reserved"]
+        for name in ("worker-1", "worker-2"):
+            await workers.kill(name)
+        used = {"x-penstock-quote": quote["quote"]}
+        reply = None
+        async with asyncio.timeout(PATIENCE_S):
+            while reply is None:
+                try:
+                    reply = await client.post("/v1/chat/completions", json=body, headers=used)
+                except httpx.TransportError:  # its connection ended with the worker
+                    await asyncio.sleep(0.05)
+        assert (reply.status_code, reply.headers["x-penstock-quote"]) == (200, "unreserved")
+        assert await workers.metric("penstock_in_flight") == 0
+        assert await workers.metric("penstock_quotes_held") == 0
