@@ -28,7 +28,7 @@ from gateway.limits import refusal
 from gateway.limits.lane import LiveLane
 from gateway.limits.permit import AdmissionRequest
 from gateway.prompt_embedding import PromptEmbedding
-from gateway.quotes.reserved_permit import Reservation
+from gateway.quotes.reserved_permit import PermitReservation
 from gateway.request_context import RequestContext
 from gateway.routing.candidate import Seen
 from gateway.routing.planned_route import PlannedRoute
@@ -58,7 +58,7 @@ class AdmissionDecision(msgspec.Struct, frozen=True):
     """Stored response that is served instead."""
     seen: tuple[Seen, ...] = ()
     """Candidates as they were forecast here: the first attempt chooses by these, and forecasts none of them again."""
-    reserved: Reservation | None = None
+    reserved: PermitReservation | None = None
     """Permit that a quote reserved for the first attempt; None without a quote."""
 
     def pick(

@@ -39,7 +39,7 @@ class MachineParts:
         live: Callable[[], LiveState],
         open_quotes: OpenQuotes,
     ) -> None:
-        """Prepare the part of a process; `live` returns its live state, and others may ask for its open quotes."""
+        """Prepare the part of a process; `live` returns its live state, and other workers may fetch its open quotes."""
         self._member = member
         self._open_quotes = open_quotes
         self._runtime = runtime

@@ -14,7 +14,7 @@ from gateway.timeline import Clock
 from routing_policies.decision import Decision
 
 
-class Reservation(Protocol):
+class PermitReservation(Protocol):
     """A reserved permit of this process, or of another one of its machine."""
 
     live: LiveDeployment

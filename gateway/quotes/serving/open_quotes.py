@@ -12,7 +12,7 @@ import msgspec
 from gateway.chat.request import ChatRequest
 from gateway.deployments.live import LiveDeployment
 from gateway.limits.permit import AdmissionRequest
-from gateway.quotes.reserved_permit import Reservation
+from gateway.quotes.reserved_permit import PermitReservation
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.routing_request import RoutingRequest
 from gateway.timeline import Clock
@@ -44,7 +44,7 @@ class OpenQuote(msgspec.Struct, frozen=True, kw_only=True):
     """Price and history of the request; None where another process gave the quote, so that this one computes them."""
     degraded: tuple[str, ...]
     trimmed: tuple[tuple[str, int], ...]
-    reserved: Reservation
+    reserved: PermitReservation
     expires_at: float
     """Monotonic instant."""
 

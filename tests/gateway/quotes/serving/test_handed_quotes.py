@@ -54,7 +54,7 @@ class Live:
 
 @dataclass
 class Pair:
-    """Two processes: one has the open quotes, the other asks for them."""
+    """Two processes: one has the open quotes, the other fetches them."""
 
     machine: Machine
     quotes: OpenQuotes
@@ -86,8 +86,8 @@ class Pair:
         )
         self.quotes.add(quote)
 
-    async def ask(self, order: QuoteOrder = ORDER, holder: str = HOLDER) -> HandedPermit | None:
-        """Ask for the quote at the other process."""
+    async def fetch(self, order: QuoteOrder = ORDER, holder: str = HOLDER) -> HandedPermit | None:
+        """Fetch the quote from the other process."""
         found = await self.elsewhere.fetch(holder, order)
         if found is None:
             return None
@@ -142,7 +142,7 @@ async def pair(folder: Path, limit: int = 2) -> AsyncIterator[Pair]:
 async def test_a_permit_goes_over_and_nobody_else_gets_it(tmp_path: Path) -> None:
     async with pair(tmp_path, limit=1) as two:
         two.reserve()
-        reserved = await two.ask()
+        reserved = await two.fetch()
         assert reserved is not None
         assert reserved.is_fit
         waiting = asyncio.create_task(two.machine.acquire(GIVER))
@@ -160,7 +160,7 @@ async def test_a_permit_goes_over_and_nobody_else_gets_it(tmp_path: Path) -> Non
 async def test_a_permit_that_is_not_wanted_returns(tmp_path: Path) -> None:
     async with pair(tmp_path) as two:
         two.reserve()
-        reserved = await two.ask()
+        reserved = await two.fetch()
         assert reserved is not None
         assert two.held == (1, 0)
         reserved.release()
@@ -172,7 +172,7 @@ async def test_a_place_in_the_queue_goes_over_once_it_is_granted(tmp_path: Path)
     async with pair(tmp_path, limit=1) as two:
         busy = await two.machine.acquire(0)
         two.reserve()
-        reserved = await two.ask()
+        reserved = await two.fetch()
         assert reserved is not None
         taking = asyncio.create_task(reserved.take(time.monotonic))
         with pytest.raises(TimeoutError):
@@ -189,7 +189,7 @@ async def test_a_request_that_waits_no_longer_leaves_the_queue(ends_by: str, tmp
     async with pair(tmp_path, limit=1) as two:
         busy = await two.machine.acquire(0)
         two.reserve()
-        reserved = await two.ask()
+        reserved = await two.fetch()
         assert reserved is not None
         if ends_by == "time":
             assert await reserved.take(time.monotonic, time.monotonic() + 0.01) is None
@@ -207,20 +207,20 @@ async def test_a_request_that_waits_no_longer_leaves_the_queue(ends_by: str, tmp
 
 async def test_what_nobody_holds_is_not_found_and_another_revision_lets_the_permit_go(tmp_path: Path) -> None:
     async with pair(tmp_path) as two:
-        assert await two.ask() is None
+        assert await two.fetch() is None
         two.reserve()
-        assert await two.ask(holder="life") is None, "the only process of another gateway"
-        assert await two.ask(holder=holder_of("life", 7)) is None
+        assert await two.fetch(holder="life") is None, "the only process of another gateway"
+        assert await two.fetch(holder=holder_of("life", 7)) is None
         assert two.held == (1, 0)
-        assert await two.ask(QuoteOrder(ORDER.id, "p2", ORDER.route)) is None
+        assert await two.fetch(QuoteOrder(ORDER.id, "p2", ORDER.route)) is None
         await two.until((0, 0))
-        assert await two.ask() is None
+        assert await two.fetch() is None
 
 
 async def test_only_one_of_many_requests_at_once_gets_the_permit(tmp_path: Path) -> None:
     async with pair(tmp_path) as two:
         two.reserve()
-        found = [one for one in await asyncio.gather(*(two.ask() for _ in range(8))) if one is not None]
+        found = [one for one in await asyncio.gather(*(two.fetch() for _ in range(8))) if one is not None]
         assert len(found) == 1
         found[0].release()
         await two.until((0, 0))
