@@ -240,6 +240,8 @@ class AdapterReport(msgspec.Struct, frozen=True, kw_only=True):
     change: Literal["loaded", "unloaded", "refused"]
     error: str | None = None
     """Reason of a refusal."""
+    digest: str = ""
+    """Digest of the files of a loaded adapter."""
 
 
 class StepReport(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
@@ -327,8 +329,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     """Load before the first step, with the forecasts that the warm-up measured."""
     max_loras: int = 0
     """Maximum number of adapters in memory."""
-    adapters: list[str] = []
-    """Names of the adapters that were loaded at the start."""
+    adapters: dict[str, str] = {}
+    """Adapters that were loaded at the start, by name, with the digest of their files."""
     fingerprint: str = ""
     """Digest of the weights and of how they are computed; engines that share it generate the same tokens."""
     model_state: str = ""

@@ -183,7 +183,7 @@ class ChatPipeline:
         ctx.mark(Stage.ROUTE)
         quote = None
         if snapshot.policy.quotes is not None and request.operation.generates:
-            quote = await self._quotes.begin(ctx, head, request, snapshot.policy.quotes)
+            quote = await self._quotes.begin(ctx, head, request, planned, snapshot.policy.quotes)
 
         ctx.keeps_whole = head.turns_off_trimming(is_allowed=planned.route.trim.client_may_turn_off)
         if planned.route.trim.strategies and not ctx.keeps_whole:
@@ -208,7 +208,10 @@ class ChatPipeline:
         if quote is None:
             admitted = await self._admission.admit(ctx, request, head, admission, planned)
         else:
-            admitted = self._quotes.admit(ctx, request, admission, quote)
+            routing_request = quote.routing_request
+            if routing_request is None:
+                routing_request = self._admission.priced(ctx, quote.request or request, head, admission, planned)
+            admitted = self._quotes.admit(ctx, request, admission, quote, routing_request)
         ctx.mark(Stage.ADMIT)
         if admitted.answer is not None and admitted.answer.answer is not None:
             await self._cache.give(ctx, admitted.request, admitted.answer)

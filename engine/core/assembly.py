@@ -197,7 +197,7 @@ def _ready(
         cpu_kernels=kernels,
         load=load,
         max_loras=config.adapters.num_places,
-        adapters=adapters.names,
+        adapters=adapters.digests,
         fingerprint=answer_fingerprint(config, _device_name(machine), str(machine.dtype), kernels),
         model_state=model_state(config, str(machine.dtype), kernels),
         resumes_exactly=kernels is not None and kernels.resumes_exactly,

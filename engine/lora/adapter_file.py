@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any, Final
 import torch
 from safetensors import SafetensorError, safe_open
 
-from engine.lora.adapter_config import AdapterConfig, AdapterError, read_adapter_config
+from engine.lora.adapter_config import CONFIG_FILE, AdapterConfig, AdapterError, read_adapter_config
 from engine.lora.projections import AdaptedModule, AdaptedProjection, adapted_projections
 from engine.models.config.config import ModelConfig
 
@@ -19,6 +20,8 @@ WEIGHTS_FILE: Final = "adapter_model.safetensors"
 _NAME: Final = re.compile(r"base_model\.model\.model\.layers\.(\d{1,6})\.([\w.]{1,100})\.lora_(A|B)\.weight")
 _DTYPES: Final = ("F32", "BF16", "F16")
 _MAX_SHOWN: Final = 128
+_DIGEST_CHARS: Final = 16
+"""Characters of a digest: enough to tell two adapters apart."""
 
 _Tensors = Mapping[tuple[int, str, str], str]
 """Names in the file by layer, module and matrix ("A" or "B")."""
@@ -72,6 +75,17 @@ class AdapterFile:
                 up = up.index_select(0, module.output_order)
             found.append(LowRankWeights(module, self._read(layer, module, "A"), up))
         return found
+
+    def digest(self) -> str:
+        """Return a digest of the adapter's two files. Raises AdapterError if one cannot be read."""
+        found = hashlib.sha256()
+        for path in (self._path.with_name(CONFIG_FILE), self._path):
+            try:
+                with path.open("rb") as file:
+                    found.update(hashlib.file_digest(file, "sha256").digest())
+            except OSError as error:
+                raise AdapterError(f"{path}: cannot be read: {error}") from error
+        return found.hexdigest()[:_DIGEST_CHARS]
 
     def _found(self, model: ModelConfig) -> _Tensors:
         """Return the file's tensors; all of them must belong to modules that adapters may change."""

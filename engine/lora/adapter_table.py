@@ -43,6 +43,8 @@ class _Entry:
     adapter: LoadedAdapter
     state: Literal["loading", "ready", "draining"]
     num_users: int = 0
+    digest: str = ""
+    """Digest of its files; empty while they are read."""
 
 
 class AdapterTable:
@@ -78,6 +80,11 @@ class AdapterTable:
     def names(self) -> list[str]:
         """Names of the adapters that new sequences may use."""
         return [name for name, entry in self._entries.items() if entry.state == "ready"]
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Digests of the files of the adapters that new sequences may use, by name."""
+        return {name: entry.digest for name, entry in self._entries.items() if entry.state == "ready"}
 
     def find(self, name: str) -> LoadedAdapter | None:
         """Return the adapter that new sequences of this name use; None if it is not loaded."""
@@ -122,7 +129,7 @@ class AdapterTable:
         if result.error is None:
             entry.state = "ready"
             logger.info("adapter %s is loaded", result.name)
-            self._reports.append(AdapterReport(name=result.name, change="loaded"))
+            self._reports.append(AdapterReport(name=result.name, change="loaded", digest=entry.digest))
         else:
             del self._entries[result.name]
             self._free.append(entry.adapter.index)
@@ -177,6 +184,7 @@ class AdapterTable:
         if file.config.base_model is not None:
             logger.info("adapter %s was trained on %s", entry.adapter.name, file.config.base_model)
         weights.store(entry.adapter.index, file)
+        entry.digest = file.digest()
 
     def _read_apart(self, folder: Path, entry: _Entry) -> None:
         error = None

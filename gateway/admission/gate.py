@@ -28,7 +28,7 @@ from gateway.limits import refusal
 from gateway.limits.lane import LiveLane
 from gateway.limits.permit import AdmissionRequest
 from gateway.prompt_embedding import PromptEmbedding
-from gateway.quotes.reserved_permit import ReservedPermit
+from gateway.quotes.reserved_permit import PermitReservation
 from gateway.request_context import RequestContext
 from gateway.routing.candidate import Seen
 from gateway.routing.planned_route import PlannedRoute
@@ -58,7 +58,7 @@ class AdmissionDecision(msgspec.Struct, frozen=True):
     """Stored response that is served instead."""
     seen: tuple[Seen, ...] = ()
     """Candidates as they were forecast here: the first attempt chooses by these, and forecasts none of them again."""
-    reserved: ReservedPermit | None = None
+    reserved: PermitReservation | None = None
     """Permit that a quote reserved for the first attempt; None without a quote."""
 
     def pick(
@@ -286,6 +286,17 @@ class AdmissionStage:
             if shorter is not None:
                 await self._reader.outline(shorter.request)
             return self._gate.decide(ctx, request, planned, routing_request, Shortened(shorter))
+
+    def priced(
+        self, ctx: RequestContext, request: ChatRequest, head: ChatHead, admission: Admission, planned: PlannedRoute
+    ) -> RoutingRequest:
+        """Return the price and history of a request that another process has admitted."""
+        record, router = ctx.record, ctx.snapshot.router
+        price = ctx.price or self._pricer.price(request, tenant=record.tenant, route=record.route)
+        admission_request, tpot_slo_s = self._admitter.admission_request(ctx.snapshot, head, admission, price)
+        record.ignored_headers = head.ignored
+        found = RoutingRequest(price, admission_request, tpot_slo_s=tpot_slo_s)
+        return router.with_history(found, request, router.session_of(planned, request, head))
 
 
 def _may_serve(degradation: DegradationStep, best: CandidateForecast) -> bool:

@@ -151,7 +151,9 @@ class Gateway:
         self._feeds = LoadFeeds(self._deployments, clock)
         self._lag: LagMeter | None = None
         self._machine = (
-            None if member is None else MachineParts(member, runtime, self._answers, lambda: self.room.live())
+            None
+            if member is None
+            else MachineParts(member, runtime, self._answers, lambda: self.room.live(), self._path.open_quotes)
         )
         self._num_drops_counted = 0
         self.room = self._make_room(clock)

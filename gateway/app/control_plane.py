@@ -63,6 +63,7 @@ from gateway.telemetry.records.answer_log import AnswerEnd, AnswerLog
 from gateway.telemetry.records.answer_record import SEED_BITS
 from gateway.telemetry.records.recent import RouteTraffic
 from gateway.telemetry.records.record import RequestRecord
+from gateway.telemetry.records.recording_expiry import RecordingExpiry
 from gateway.telemetry.records.segments import Segments
 from gateway.telemetry.records.tape import Tape
 from gateway.util.workers import Workers
@@ -204,9 +205,21 @@ class ControlPlane:
             spawn(self.tape.run(), "tape")
         if self.answer_log is not None:
             spawn(self.answer_log.run(), "answer_log")
+        spawn(self._expiry().run(), "recording_expiry")
         if self.canaries is not None:
             spawn(self.canaries.run(), "canaries")
         spawn(self.last_day.run(), "last_day")
+
+    def _expiry(self) -> RecordingExpiry:
+        """Return the expiry of the recordings that an earlier process left and this one adds nothing to."""
+        process, log = self._config.process, self._log
+        written = ((process.recording_dir, self.tape), (process.answers_dir, self.answer_log))
+        return RecordingExpiry(
+            [folder for folder, recorder in written if recorder is None],
+            retention_s=self._config.telemetry.recorder.retention_h * 3600.0,
+            wall=self._wall,
+            on_failure=lambda error: log.failure("recording_not_deleted", error),
+        )
 
     async def look(self) -> None:
         """Check for a new policy at once."""

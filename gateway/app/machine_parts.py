@@ -17,7 +17,10 @@ from gateway.machine.machine_metrics import MachineMetrics
 from gateway.machine.process import CONTROL, MachineProcess
 from gateway.machine.report_reader import ReportReader
 from gateway.machine.reports import ReportApplication, WorkerReport, family_values
+from gateway.machine.shared_addresses import SharedAddresses
 from gateway.machine.vectors import RemoteEncoder
+from gateway.quotes.serving.handed_quotes import HandedQuotesApplication
+from gateway.quotes.serving.open_quotes import OpenQuotes
 from gateway.upstreams.http1.target import Target
 from gateway.upstreams.pool import PoolLimits
 
@@ -29,10 +32,16 @@ class MachineParts:
     """A worker reports to the control process; the control process reads the reports of all workers."""
 
     def __init__(
-        self, member: MachineProcess, runtime: Runtime, answers: ResponseCache, live: Callable[[], LiveState]
+        self,
+        member: MachineProcess,
+        runtime: Runtime,
+        answers: ResponseCache,
+        live: Callable[[], LiveState],
+        open_quotes: OpenQuotes,
     ) -> None:
-        """Prepare the part of a process; `live` returns its live state."""
+        """Prepare the part of a process; `live` returns its live state, and other workers may fetch its open quotes."""
         self._member = member
+        self._open_quotes = open_quotes
         self._runtime = runtime
         self._answers = answers
         self._live = live
@@ -50,14 +59,15 @@ class MachineParts:
         if member.is_control:
             return [admin]
         connections = public.limits.connections
-        per_worker = replace(
-            connections,
-            max_total=member.part_of(connections.max_total),
-            max_per_ip=connections.max_per_ip and member.part_of(connections.max_per_ip),
-        )
-        reports = ReportApplication(self._report)
+        per_worker = replace(connections, max_total=member.part_of(connections.max_total))
+        reports = HandedQuotesApplication(self._open_quotes, ReportApplication(self._report), clock=self._runtime.clock)
         return [
-            replace(public, limits=replace(public.limits, connections=per_worker), handed=member.handed),
+            replace(
+                public,
+                limits=replace(public.limits, connections=per_worker),
+                handed=member.handed,
+                addresses=SharedAddresses(member.counts),
+            ),
             replace(admin, name="reports", address=f"unix:{member.own_socket}", app=reports, certificate=None),
         ]
 

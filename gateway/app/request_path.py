@@ -14,6 +14,7 @@ from gateway.admission.ladder import Ladder
 from gateway.admission.quota_stage import QuotaStage
 from gateway.admission.request_reader import RequestReader
 from gateway.admission.waiting_room import WaitingRoom
+from gateway.app.connections.upstream_clients import open_upstream
 from gateway.app.observability import Observability
 from gateway.app.response_cache import ResponseCache
 from gateway.app.runtime import Runtime
@@ -37,9 +38,11 @@ from gateway.dialects.messages.request import MessagesParser
 from gateway.dialects.responses.exchange import ResponsesDialect
 from gateway.forwarding.forward import Forwarder
 from gateway.limits.body_budget import BodyBudget
+from gateway.machine.process import MachineProcess
 from gateway.pipeline import ChatPipeline, DialectEndpoint, Stages
 from gateway.prompt_embedding import PromptEmbedding
 from gateway.quotes.quote_token import QuoteSigner
+from gateway.quotes.serving.handed_quotes import QuotesElsewhere, holder_of
 from gateway.quotes.serving.open_quotes import OpenQuotes
 from gateway.quotes.serving.quote_endpoint import QuotedStages, QuoteEndpoint
 from gateway.quotes.serving.quote_stage import QuoteServices, QuoteStage
@@ -52,11 +55,16 @@ from gateway.trimming.images import ImageShrinker
 from gateway.trimming.similarity import PassageSimilarity
 from gateway.trimming.trim_stage import TrimStage
 from gateway.trimming.trimmer import PolicyTrimmer
+from gateway.upstreams.http1.target import Target
+from gateway.upstreams.pool import PoolLimits
 from routing_policies.quality.predictor import Predictors
 
 DAY_S: Final = 24 * 3600.0
 _IMAGE_PARTS: Final = 4
 """Divisor of the bodies' memory that bounds the image being scaled, beside the bodies."""
+
+_TO_WORKERS: Final = PoolLimits(max_connections=1024)
+"""Limits of the connections to one other worker; each waits for a permit that the worker holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,15 +204,19 @@ class RequestPath:
             on_lapse=lambda: metrics.quotes.labels("lapsed").inc(),
         )
         """Quotes of this process that may be sent back."""
+        member = stores.member
+        self._quotes_elsewhere = None if member is None else _quotes_elsewhere(member, runtime)
         return QuoteServices(
             signer=QuoteSigner(stores.control, runtime.clock),
             open_quotes=self.open_quotes,
             quotas=stores.quotas,
-            holder=runtime.holder,
+            holder=runtime.holder if member is None else holder_of(runtime.holder, member.spec.column),
             metrics=metrics,
             clock=runtime.clock,
             wall=runtime.wall,
             workers=runtime.workers,
+            parser=ChatRequestParser(),
+            elsewhere=self._quotes_elsewhere,
         )
 
     def _make_learner(
@@ -252,7 +264,22 @@ class RequestPath:
         """Call off what is under way."""
         self._images.close()
         self.open_quotes.close()
+        if self._quotes_elsewhere is not None:
+            await self._quotes_elsewhere.aclose()
         await self.pipeline.aclose()
         await self._shadower.aclose()
         await self.learner.aclose()
         await self.labels.flush()
+
+
+def _quotes_elsewhere(member: MachineProcess, runtime: Runtime) -> QuotesElsewhere:
+    """Return the quotes of the other workers."""
+    return QuotesElsewhere(
+        {
+            column: open_upstream(
+                Target.parse(f"unix:{member.socket_of(column)}"), limits=_TO_WORKERS, clock=runtime.clock
+            )
+            for column in member.worker_columns
+            if column != member.spec.column
+        }
+    )

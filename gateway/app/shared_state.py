@@ -43,6 +43,8 @@ class SharedState:
         self._log = log
         self._runtime = runtime
         self._wall = runtime.wall
+        self.member = member
+        """This process among those of one gateway; None where it is the only one."""
         self.num_processes = 1 if member is None else member.spec.num_workers
         """Processes of this gateway that serve requests, and share the deployments' permits."""
         self.limits = self._open(config.store.timeout_s, is_side=False)

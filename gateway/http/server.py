@@ -20,7 +20,16 @@ from gateway.http.certificate import ServerCertificate
 from gateway.http.descriptors import open_file_limit, share_connections
 from gateway.http.limits import EdgeLimits
 from gateway.http.protocol import EdgeProtocol
-from gateway.http.state import MAX_UNREAD_BYTES, EdgeHooks, EdgeState, Envelope, RefusalHook, ShutdownEvents, date_line
+from gateway.http.state import (
+    MAX_UNREAD_BYTES,
+    AddressCounts,
+    EdgeHooks,
+    EdgeState,
+    Envelope,
+    RefusalHook,
+    ShutdownEvents,
+    date_line,
+)
 
 _LOGGER = logging.getLogger("penstock.edge")
 _CANCEL_TIMEOUT_S = 5.0
@@ -62,6 +71,8 @@ class Listener:
     """Source of connections that another process accepts; None where this one listens on `address`."""
     envelope: Envelope | None = None
     """Callback for the body of the edge's own refusals on paths of other APIs."""
+    addresses: AddressCounts | None = None
+    """Connections by client address, where other processes have a part of them; None for counts of its own."""
 
     @property
     def tls(self) -> dict[str, Any]:
@@ -235,7 +246,10 @@ class Server:
             resolution_s=self._tick_s,
             shutdown=ShutdownEvents(leaving=self.leaving, draining=self.draining),
             hooks=EdgeHooks(
-                new_request_id=self._new_request_id, on_refusal=self._on_refusal, envelope=listener.envelope
+                new_request_id=self._new_request_id,
+                on_refusal=self._on_refusal,
+                envelope=listener.envelope,
+                addresses=listener.addresses,
             ),
             max_unread_bytes=self._max_unread_bytes,
         )

@@ -8,7 +8,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from uvicorn.server import ServerState
 
@@ -43,6 +43,38 @@ class ShutdownEvents:
     draining: asyncio.Event
 
 
+class AddressCounts(Protocol):
+    """Open connections by client address."""
+
+    def enter(self, address: str, most: int) -> bool:
+        """Count one more connection; False when the address has `most`."""
+        ...
+
+    def leave(self, address: str) -> None:
+        """Uncount a connection that `enter` has counted."""
+        ...
+
+
+class OwnAddresses:
+    """Open connections of one process by client address."""
+
+    def __init__(self) -> None:
+        self._num: Counter[str] = Counter()
+
+    def enter(self, address: str, most: int) -> bool:
+        """Count one more connection; False when the address has `most`."""
+        if self._num[address] >= most:
+            return False
+        self._num[address] += 1
+        return True
+
+    def leave(self, address: str) -> None:
+        """Uncount a connection that `enter` has counted."""
+        self._num[address] -= 1
+        if self._num[address] <= 0:
+            del self._num[address]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeHooks:
     """Callbacks of the edge for a request that it refuses itself."""
@@ -51,6 +83,8 @@ class EdgeHooks:
     on_refusal: RefusalHook
     envelope: Envelope | None = None
     """Callback for the body of a refusal of a request to this target; it returns None for the usual envelope."""
+    addresses: AddressCounts | None = None
+    """Connections by client address, where other processes have a part of them; None for counts of its own."""
 
 
 class EdgeState(ServerState):
@@ -86,7 +120,7 @@ class EdgeState(ServerState):
         self.date_line = date_line()
         self.open: set[EdgeProtocol] = set()
         self.wheel: DeadlineWheel[EdgeProtocol] = DeadlineWheel(resolution_s=resolution_s, now=clock())
-        self.per_ip: Counter[str] = Counter()
+        self._addresses = hooks.addresses or OwnAddresses()
         self.idle: OrderedDict[EdgeProtocol, None] = OrderedDict()
         """Connections on which nothing is under way, the longest idle one first."""
 
@@ -98,10 +132,9 @@ class EdgeState(ServerState):
         """
         if len(self.open) >= self.max_connections and not self._close_longest_idle():
             return False
-        if ip is not None and self.limits.connections.max_per_ip:
-            if self.per_ip[ip] >= self.limits.connections.max_per_ip:
-                return False
-            self.per_ip[ip] += 1
+        most = self.limits.connections.max_per_ip
+        if ip is not None and most and not self._addresses.enter(ip, most):
+            return False
         self.open.add(connection)
         return True
 
@@ -111,9 +144,7 @@ class EdgeState(ServerState):
         self.idle.pop(connection, None)
         self.wheel.discard(connection)
         if ip is not None and self.limits.connections.max_per_ip:
-            self.per_ip[ip] -= 1
-            if self.per_ip[ip] <= 0:
-                del self.per_ip[ip]
+            self._addresses.leave(ip)
 
     def _close_longest_idle(self) -> bool:
         longest = next(iter(self.idle), None)

@@ -157,6 +157,13 @@ class Limiter:
             self, admission_request, admission_request.tokens, now, ledger.open(share, admission_request, is_long, now)
         )
 
+    def adopt(self, admission_request: AdmissionRequest) -> Permit:
+        """Return a permit that another process gives up once it is counted here; both count it for a moment."""
+        now, is_long = self._clock(), admission_request.is_long
+        share = self._ledger.share_of(admission_request.lane)
+        unread = self._ledger.open(share, admission_request, is_long, now)
+        return Permit(self, admission_request, admission_request.tokens, now, unread)
+
     async def acquire(self, admission_request: AdmissionRequest) -> Permit:
         """Return a permit, waiting for it if necessary.
 

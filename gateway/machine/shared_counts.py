@@ -13,13 +13,17 @@ import os
 import tempfile
 import time
 import weakref
+from array import array
 from enum import IntEnum
 from hashlib import blake2b
 from typing import Final
 
 NUM_ROWS: Final = 4096
 """Names in use at the same time: deployments and lanes of all policies in force."""
+NUM_ADDRESSES: Final = 1 << 15
+"""Places of client addresses with connections; memory is taken for those in use alone."""
 WORD: Final = 8
+_KEY_BYTES: Final = 2 * WORD
 _NAME_WORDS: Final = 2
 _LOCK_TRIES: Final = 100
 _NAME_LOCK_TRIES: Final = 2000
@@ -63,6 +67,10 @@ class SharedCounts:
         self.descriptor = descriptor
         self.row_words = _row_words(num_columns)
         self.words = memoryview(mmap.mmap(descriptor, _table_bytes(num_columns))).cast("q")
+        self.addresses_begin = NUM_ROWS * self.row_words
+        """Index of the part of `SharedAddresses`: the names of the places, then each process's counts."""
+        self.address_key = os.pread(descriptor, _KEY_BYTES, _rows_bytes(num_columns) + _addresses_bytes(num_columns))
+        """Key of the addresses' digests, in no other table."""
 
     def row_of(self, name: str) -> int:
         """Return the row of a name, given to it now if it has none, with one more use of this process.
@@ -102,6 +110,8 @@ class SharedCounts:
             if self.words[row * self.row_words] or self.words[row * self.row_words + 1]:
                 for kind in Cell:
                     self.words[self.cell(row, kind, column)] = 0
+        begin = self.addresses_begin + NUM_ADDRESSES * (1 + column)
+        self.words[begin : begin + NUM_ADDRESSES] = array("q", bytes(NUM_ADDRESSES * WORD))
 
     def _find(self, high: int, low: int) -> int:
         """Return the row of a name, else one to give to it."""
@@ -240,6 +250,7 @@ def create_table(num_columns: int) -> int:
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
     os.ftruncate(descriptor, _table_bytes(num_columns))
+    os.pwrite(descriptor, os.urandom(_KEY_BYTES), _rows_bytes(num_columns) + _addresses_bytes(num_columns))
     return descriptor
 
 
@@ -248,7 +259,15 @@ def _row_words(num_columns: int) -> int:
 
 
 def _table_bytes(num_columns: int) -> int:
+    return _rows_bytes(num_columns) + _addresses_bytes(num_columns) + _KEY_BYTES
+
+
+def _rows_bytes(num_columns: int) -> int:
     return NUM_ROWS * _row_words(num_columns) * WORD
+
+
+def _addresses_bytes(num_columns: int) -> int:
+    return NUM_ADDRESSES * (1 + num_columns) * WORD
 
 
 def _name_words(name: str) -> tuple[int, int]:

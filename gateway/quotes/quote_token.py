@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hmac
 import secrets
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -47,7 +49,7 @@ _decode: Final = msgspec.msgpack.Decoder(QuoteToken).decode
 class QuoteSigner:
     """Signs and reads tokens with a key that all processes find in the store."""
 
-    __slots__ = ("_clock", "_own_key", "_read_at", "_shared_key", "_store")
+    __slots__ = ("_clock", "_own_key", "_read_at", "_reading", "_shared_key", "_store")
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -56,6 +58,7 @@ class QuoteSigner:
         """Key for as long as the store gives none; tokens are then valid at this process alone."""
         self._shared_key: bytes | None = None
         self._read_at = -_RETRY_S
+        self._reading = asyncio.Lock()
 
     async def sign(self, token: QuoteToken) -> str:
         """Return the token as text that fits into a header."""
@@ -92,14 +95,18 @@ class QuoteSigner:
 
     async def _key(self) -> bytes | None:
         """Return the shared key, made by the first process that needs it; None while the store cannot be used."""
+        if self._shared_key is None:
+            async with self._reading:  # whoever comes meanwhile needs the key, too
+                await self._read_key()
+        return self._shared_key
+
+    async def _read_key(self) -> None:
+        """Read the key from the store, unless another request just did, or just failed to."""
         now = self._clock()
         if self._shared_key is None and now - self._read_at >= _RETRY_S:
-            self._read_at = now
-            try:
+            with suppress(StoreUnavailable):  # the store's own watch reports it
                 self._shared_key = await self._fetched()
-            except StoreUnavailable:
-                return None  # the store's own watch reports it
-        return self._shared_key
+            self._read_at = now
 
     async def _fetched(self) -> bytes | None:
         entry = await self._store.get(SPACE, KEY_NAME)

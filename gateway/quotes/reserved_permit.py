@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
+
+import msgspec
 
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import Shed
 from gateway.limits.permit import NEVER, AdmissionRequest, Permit
 from gateway.timeline import Clock
 from routing_policies.decision import Decision
+
+
+class PermitReservation(Protocol):
+    """A reserved permit of this process, or of another one of its machine."""
+
+    live: LiveDeployment
+    decision: Decision
+
+    @property
+    def is_fit(self) -> bool:
+        """Return whether the deployment can still serve the request."""
+        ...
+
+    async def take(self, clock: Clock, start_by: float = NEVER) -> Permit | None:
+        """Return the permit, after the rest of its wait; None if there is none by the instant `start_by`."""
+        ...
+
+    def release(self) -> None:
+        """Return the permit, or leave the queue. Idempotent."""
+        ...
 
 
 class ReservedPermit:
@@ -68,6 +91,11 @@ class ReservedPermit:
             _leave(task)
         if permit is not None:
             permit.cancel()
+
+
+def to_hold(admission_request: AdmissionRequest) -> AdmissionRequest:
+    """Return the admission request of a reservation: it waits until it expires, and holds back no other prompts."""
+    return msgspec.structs.replace(admission_request, deadline_at=None, ttft_by=None, prompt_tokens=0)
 
 
 def _leave(task: asyncio.Task[Permit]) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.deployments.live import LiveDeployment
 from gateway.limits.permit import LONG_PROMPT_TOKENS, AdmissionRequest
-from gateway.quotes.reserved_permit import ReservedPermit
+from gateway.quotes.reserved_permit import PermitReservation
 from gateway.telemetry.records.record import QuoteResult
 from routing_policies.estimation.coverage import TtftBounds, ttft_bound_of
 from routing_policies.estimation.estimators import Price
@@ -53,7 +53,7 @@ class TtftWatch:
         self._was_sent = False
         self.quoted: QuotedBound | None = None
         """Bound that the request's quote stated; None without a quote."""
-        self.reserved: ReservedPermit | None = None
+        self.reserved: PermitReservation | None = None
         """Permit to return when the request ends without using it."""
         self.ttft_s: float | None = None
         """Seconds from receipt to the first token; None before it."""

@@ -11,6 +11,8 @@ from gateway.telemetry.records.model_state import ModelState
 _PROOF: Final = "the recorded body at the recorded deployment, past cache, trimming and routing, gives another text"
 _TOGETHER: Final = f"{_PROOF}; it changed together with another one of these, and no deployment has one change alone"
 _UNSTATED: Final = "the deployment does not state it"
+_DIGEST_CHARS: Final = 16
+"""Characters of the model's digest; those behind them are the adapter's."""
 _STATED: Final[tuple[tuple[Factor, str], ...]] = (
     ("quantization", "quantization"),
     ("model", "model"),
@@ -37,9 +39,9 @@ def engine_factors(base: ReplayBase) -> list[FactorReport]:
                 template = f"chat template {one}", f"chat template {other}"
                 found.append(_report(factor, *template, _verdict(base), note, base))
         elif one == other:
-            found.append(_report(factor, one, other, "same"))
+            found.append(_report(factor, _shown(factor, one), _shown(factor, other), "same"))
         else:
-            found.append(_report(factor, one, other, _verdict(base), note, base))
+            found.append(_report(factor, _shown(factor, one), _shown(factor, other), _verdict(base), note, base))
     if not changed and then.engine != now.engine:
         what = f"the same model, with other libraries or on another machine; {_PROOF}" if not base.has_same_text else ""
         found.append(_report("engine", then.engine, now.engine, _verdict(base), what, base))
@@ -61,6 +63,12 @@ def _foreign_factors(base: ReplayBase, then: ModelState, now: ModelState) -> lis
         return [quantization, _report("model", one, other, "same" if base.has_same_text else "unknown", note)]
     note = "" if base.has_same_text else f"system_fingerprint, model and settings in one; {_PROOF}"
     return [quantization, _report("model", one, other, _verdict(base), note, base)]
+
+
+def _shown(factor: Factor, stated: str) -> str:
+    """Return what a deployment stated, with an adapter's digest apart."""
+    adapter = stated[_DIGEST_CHARS:] if factor == "model" else ""
+    return f"{stated[:_DIGEST_CHARS]} with adapter {adapter}" if adapter else stated
 
 
 def _verdict(base: ReplayBase) -> FactorVerdict:

@@ -77,13 +77,19 @@ class SentRequest:
 
     def problems(self) -> Iterator[str]:
         """Everything that no client may ever see."""
-        strangers = {found for found in CANARY.findall(self.data) if found.decode() != self.canary}
+        strangers = {found[0] for found in CANARY.finditer(self.data) if not self._is_own(found)}
         if strangers:
             yield f"{self.canary} received bytes of {sorted(strangers)}"
         if self.status and self.status not in _FINE:
             yield f"{self.canary} was answered {self.status}: {bytes(self.data[-300:])!r}"
         if self.status == 200 and self.surface == "chat":
             yield from self._text_problems()
+
+    def _is_own(self, found: re.Match[bytes]) -> bool:
+        """Whether a mark is this request's, or what was received of it where the data or a chunk ends."""
+        own, data = self.canary.encode(), self.data
+        is_cut = found.end() == len(data) or data.startswith(b"\r\n", found.end())
+        return found[0] == own or (is_cut and own.startswith(found[0]))
 
     def _text_problems(self) -> Iterator[str]:
         expected = len(answer_tokens(self.canary))

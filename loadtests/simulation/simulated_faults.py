@@ -27,7 +27,9 @@ from loadtests.harness.processes import Process, Workbench
 _DEFAULT_SEEDS: Final = 2000
 _WARM_UP_SEEDS: Final = 10
 _HANG_S: Final = 60
-"""Real seconds, and further ones for each 100 requests, after which a seed has not ended by itself."""
+"""Seconds of computing, and further ones for each 100 requests, after which a seed has not ended by itself."""
+_STARVED: Final = 20
+"""Real seconds for each second of computing: others may have the machine."""
 _MAX_SHOWN: Final = 10
 _FEW_REQUESTS: Final = 100
 _GATEWAYS: Final = 8
@@ -146,7 +148,9 @@ def verdicts_of(runs: Sequence[Runner], seeds: Sequence[int], num_requests: int)
 
 def _verdict(run: Runner, seed: int, num_requests: int) -> bytes:
     """One line; a run that hangs ends the process."""
-    signal.alarm(_HANG_S + num_requests * _HANG_S // 100)
+    limit_s = _HANG_S + num_requests * _HANG_S // 100
+    signal.setitimer(signal.ITIMER_PROF, limit_s)
+    signal.alarm(_STARVED * limit_s)
     try:
         verdict = asdict(run.run(seed, num_requests))
     except BaseException as error:  # whatever it is, it is this seed's

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,6 +68,7 @@ def test_a_draft_is_evaluated_with_intervals_and_the_width_by_requests(page: Pag
     good = planned.get_by_role("group", name="Evaluation").locator("tr", has_text="Good answers")
     expect(good.locator("td").nth(0)).to_contain_text("to")
     expect(good.locator("td").nth(1)).to_contain_text("to")
+    expect(good.locator("td").nth(3)).to_have_text(re.compile(r"^[+-]?[\d.]+\s% \([+-]?[\d.]+\s% to [+-]?[\d.]+\s%\)$"))
     expect(planned).not_to_contain_text("cannot tell")
     expect(planned.get_by_role("group", name="Widths").locator("tbody tr")).to_have_count(5)
     expect(planned.locator("#widths .main-svg").first).to_be_visible()

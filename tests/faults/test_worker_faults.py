@@ -283,3 +283,96 @@ async def test_up_has_workers_whose_supervisor_may_die(tmp_path: Path) -> None:
             assert (await call(up.port, model="tiny")).status == 200  # waits in the queue until the gateway is back
             await up.until(lambda: len(up.lines("started")) == 2)
             assert await up.stop() == 0
+
+
+QUOTED = """
+schema_version: 1
+deployments: [{{id: only, url: "unix:{engine}", model: tiny, limits: {{max_in_flight: 16}}}}]
+quotes: {{hold_ms: 20000, max_held: 8}}
+"""
+
+
+async def test_a_quote_is_redeemed_at_any_worker(tmp_path: Path) -> None:
+    """Every connection of a client may reach another worker; the permit that its quote reserved goes along."""
+    async with (
+        ScriptedUpstream(tmp_path / "engine.sock") as engine,
+        served(tmp_path, engine, policy_text=QUOTED) as workers,
+    ):
+        uses = []
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{workers.port}", timeout=30) as client:
+            for _ in range(12):
+                body = chat("only", stream=True, max_tokens=8)
+                quote = (await client.post("/v1/quote", json=body)).json()  # on one connection: always one worker
+                assert quote["reserved"], quote
+                content = httpx.Request("POST", "http://x/", json=body).content
+                reader, writer = await asyncio.open_connection("127.0.0.1", workers.port)
+                head = (
+                    f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+                    f"content-type: application/json\r\ncontent-length: {len(content)}\r\n"
+                    f"x-penstock-quote: {quote['quote']}\r\n\r\n"
+                )
+                writer.write(head.encode() + content)
+                reply = Reply(await asyncio.wait_for(reader.read(), 60))
+                writer.close()
+                assert reply.status == 200
+                uses.append(reply.headers["x-penstock-quote"])
+        assert uses == ["redeemed"] * 12
+        assert await workers.metric("penstock_quotes_held") == 0
+        assert await workers.metric("penstock_in_flight") == 0
+        served_by = await workers.metric(r'penstock_quote_uses_total\{use="redeemed"')
+        assert served_by == 12
+
+
+async def test_the_connections_of_one_address_are_bounded_over_all_workers(tmp_path: Path) -> None:
+    """Each worker has a part of a client's connections; together they are no more than the setting allows."""
+    settings = {"edge.connections.max_per_ip": 3}
+    async with ScriptedUpstream(tmp_path / "engine.sock") as engine, served(tmp_path, engine, settings) as workers:
+        opened = [await asyncio.open_connection("127.0.0.1", workers.port) for _ in range(3)]
+        for reader, writer in opened:
+            writer.write(encode(chat()).replace(b"connection: close\r\n", b""))
+            assert (await asyncio.wait_for(reader.readline(), 60)).startswith(b"HTTP/1.1 200")
+        assert b"no connection left" in await _refusal(workers.port)
+        opened[0][1].close()
+        async with asyncio.timeout(PATIENCE_S):
+            while await _refusal(workers.port):  # the close travels to the worker
+                await asyncio.sleep(0.01)
+        assert (await call(workers.port)).status == 200
+        for _, writer in opened[1:]:
+            writer.close()
+
+
+async def _refusal(port: int) -> bytes:
+    """What a new connection is sent before any request; empty for one that is admitted."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        return await asyncio.wait_for(reader.read(), 0.5)
+    except TimeoutError:
+        return b""
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_a_quote_of_a_worker_that_was_killed_still_counts_without_its_permit(tmp_path: Path) -> None:
+    """The token is valid at every worker of the gateway; what the dead one held is free."""
+    async with (
+        ScriptedUpstream(tmp_path / "engine.sock") as engine,
+        served(tmp_path, engine, policy_text=QUOTED) as workers,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{workers.port}", timeout=30) as client,
+    ):
+        body = chat("only", stream=True, max_tokens=8)
+        quote = (await client.post("/v1/quote", json=body)).json()
+        assert quote["reserved"]
+        for name in ("worker-1", "worker-2"):
+            await workers.kill(name)
+        used = {"x-penstock-quote": quote["quote"]}
+        reply = None
+        async with asyncio.timeout(PATIENCE_S):
+            while reply is None:
+                try:
+                    reply = await client.post("/v1/chat/completions", json=body, headers=used)
+                except httpx.TransportError:  # its connection ended with the worker
+                    await asyncio.sleep(0.05)
+        assert (reply.status_code, reply.headers["x-penstock-quote"]) == (200, "unreserved")
+        assert await workers.metric("penstock_in_flight") == 0
+        assert await workers.metric("penstock_quotes_held") == 0

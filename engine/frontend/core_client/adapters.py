@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
 from engine.frontend.request.errors import ApiError, core_failed, invalid_value, overloaded_error
@@ -23,6 +23,7 @@ class AdapterDirectory:
         """Create an empty directory; `send` sends a frame to the core, and raises ApiError without one."""
         self._send = send
         self._states: dict[str, Literal["loading", "ready", "draining"]] = {}
+        self._digests: dict[str, str] = {}
         self._paths: dict[str, str] = {}
         """Folders of the adapters that were loaded at run time."""
         self._removed: set[str] = set()
@@ -33,6 +34,10 @@ class AdapterDirectory:
     def names(self) -> list[str]:
         """Names of the adapters that requests may use."""
         return [name for name, state in self._states.items() if state == "ready"]
+
+    def digest_of(self, name: str) -> str:
+        """Return the digest of an adapter's files; empty for one that the core does not have."""
+        return self._digests.get(name, "")
 
     def check(self, name: str, model: str) -> None:
         """Raise ApiError unless requests may use the adapter: 503 while it is being loaded, otherwise 404."""
@@ -75,10 +80,11 @@ class AdapterDirectory:
         if report.error is not None:
             raise core_failed(f"The LoRA adapter {name!r} was not unloaded: {report.error}.")
 
-    def core_ready(self, names: Sequence[str]) -> None:
-        """Bring a core that has started with these adapters to the present state."""
-        self._states = {name: "ready" for name in names if name not in self._removed}
-        for name in self._removed.intersection(names):
+    def core_ready(self, digests: Mapping[str, str]) -> None:
+        """Bring a core that has started with these adapters, with the digests of their files, to the present state."""
+        self._states = {name: "ready" for name in digests if name not in self._removed}
+        self._digests = dict(digests)
+        for name in self._removed.intersection(digests):
             self._send(UnloadAdapter(name=name, deadline_s=0.0))
         for name, path in self._paths.items():
             if name not in self._states:
@@ -98,8 +104,10 @@ class AdapterDirectory:
         """Record the core's answer to a change."""
         if report.change == "loaded" and report.name in self._states:
             self._states[report.name] = "ready"
+            self._digests[report.name] = report.digest
         else:
             self._states.pop(report.name, None)
+            self._digests.pop(report.name, None)
         answer = self._waiting.pop(report.name, None)
         if answer is not None and not answer.done():
             answer.set_result(report)

@@ -138,13 +138,16 @@ class EngineService:
         digest = hashlib.sha256(ready.fingerprint.encode() + b"\n" + prompts).hexdigest()[:DIGEST_CHARS]
         return f"{'exact' if ready.resumes_exactly else 'close'};{digest};{ready.processor}"
 
-    def model_state(self) -> str:
-        """Return what the engine states of its model: `MODEL;QUANTIZATION;TEMPLATE;ENGINE`.
+    def model_state(self, adapter: str | None) -> str:
+        """Return what the engine states of the model behind an answer: `MODEL;QUANTIZATION;TEMPLATE;ENGINE`.
 
-        ENGINE is the beginning of the digest that also covers libraries and machine.
+        MODEL is followed by the digest of the adapter that computes the answer, if one does. ENGINE is the beginning of
+        the digest that also covers libraries and machine.
         """
         ready = self._ready()
-        return f"{ready.model_state};{ready.fingerprint[:DIGEST_CHARS]}"
+        model, _, others = ready.model_state.partition(";")
+        added = "" if adapter is None else self.link.adapters.digest_of(adapter)
+        return f"{model}{added};{others};{ready.fingerprint[:DIGEST_CHARS]}"
 
     def _continue(self, generation: Generation, resume: ResumeRequest, *, has_logprobs: bool) -> None:
         """Bring a generation to the state behind the tokens of `resume`.

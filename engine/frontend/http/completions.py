@@ -97,7 +97,7 @@ class Completions:
         if resume is not None:
             own[RESUME_HEADER] = self._service.answer_digest(generation)
         if options.wants_state:
-            own[MODEL_STATE] = self._service.model_state()
+            own[MODEL_STATE] = self._service.model_state(generation.prompt.adapter)
         with self._traced(options, generation), generation, self._moving(generation, resume):
             client.when_gone(generation.cancel)
             relay = Relay(

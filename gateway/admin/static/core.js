@@ -80,7 +80,7 @@ export const ms = known_((value) =>
 export const pct = known_((value, digits) => `${plain(Number.isInteger(digits) ? digits : 1)(value * 100)} %`);
 export const exact = known_((value) => value.toFixed(3));
 export const bytes = known_((value) => (value >= 1 << 20 ? `${one(value / (1 << 20))} MiB` : value >= 1024 ? `${one(value / 1024)} KiB` : `${value} B`));
-export const money = known_((value) => (value === 0 ? "0" : value < 0.01 ? value.toPrecision(2) : two(value)));
+export const money = known_((value) => (value === 0 ? "0" : Math.abs(value) < 0.01 ? value.toPrecision(2) : two(value)));
 export const clock = known_((at) => new Date(at * 1000).toLocaleTimeString("en-GB"));
 export const day = known_((at) => new Date(at * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" }));
 export const span = (seconds) => {

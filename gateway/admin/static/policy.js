@@ -95,16 +95,18 @@ const REPLAYED = [["Cache hits", (s) => `${pct(s.hit_ratio)} ± ${pct(s.hit_rati
 // What the records say of the draft, with intervals; each figure may be unknown, with the reason.
 const EVALUATED = { good_ratio: ["Good answers", (v) => pct(v, 2)], cost_per_1k: ["Cost of 1,000 requests", money], slow_ratio: ["Late first tokens", (v) => pct(v, 2)], ttft_ms: ["Time to first token", ms], wrong_hit_ratio: ["Wrong similar hits", (v) => pct(v, 2)] };
 const bounded = (show, e) => (e.value == null ? "none" : `${show(e.value)} (${show(e.low)} to ${show(e.high)})`);
-function evaluated({ recorded, new: draft }) {
+const signed = (show) => (v) => (v > 0 ? "+" : "") + show(v);
+function evaluated({ recorded, new: draft, differences }) {
   if (draft.why_not) return [h("h3", "Evaluated from the records"), sub(`Not evaluated: ${draft.why_not}.`)];
   const before = Object.fromEntries(recorded.measures.map((m) => [m.name, m.estimate]));
+  const apart = Object.fromEntries(differences.map((d) => [d.name, d.difference]));
   const rows = draft.measures.map(({ name, estimate: e, why_not: why }) => {
     const [label, show] = EVALUATED[name];
-    return [label, before[name] ? bounded(show, before[name].doubly_robust) : "–", ...(why || !e ? ["unknown", "unknown"] : [bounded(show, e.doubly_robust), bounded(show, e.propensity)]), e ? num(Math.round(e.num_effective)) : "–", e ? pct(e.unseen) : "–"];
+    return [label, before[name] ? bounded(show, before[name].doubly_robust) : "–", ...(why || !e ? ["unknown", "unknown"] : [bounded(show, e.doubly_robust), bounded(show, e.propensity)]), apart[name] ? bounded(signed(show), apart[name].doubly_robust) : "–", e ? num(Math.round(e.num_effective)) : "–", e ? pct(e.unseen) : "–"];
   });
   const known = draft.measures.filter((m) => m.estimate);
   const doubts = draft.measures.filter((m) => m.why_not).map((m) => h("li", `${EVALUATED[m.name][0]}: the records cannot tell: ${m.why_not}.`));
-  return [h("h3", `Evaluated from ${num(draft.num_requests)} recorded requests`), grid("Evaluation", ["Figure", "In force", "Draft, doubly robust", "Draft, inverse propensity", "Effective requests", "Not recorded"], rows, 9),
+  return [h("h3", `Evaluated from ${num(draft.num_requests)} recorded requests`), grid("Evaluation", ["Figure", "In force", "Draft, doubly robust", "Draft, inverse propensity", "Draft less in force", "Effective requests", "Not recorded"], rows, 9),
     doubts.length > 0 && h("ul", doubts), sub("Each interval holds at 95 %, however often it is read. Times are those at the recorded load: a policy that moves many requests changes the load itself."),
     known.length > 0 && [h("h4", "Width of the interval by requests"), h("figure", { id: "widths" }), grid("Widths", ["Requests", ...known.map((m) => EVALUATED[m.name][0])], widths(known), 1)]];
 }

@@ -25,7 +25,7 @@ from gateway.http.asgi import Header
 from routing_policies.policy.values import Continuation, ResumeRule
 
 RESUME_HEADER: Final = b"x-penstock-resume"
-_CHOICES_MEMBER: Final = b"penstock_choices"
+_CHOICES_MEMBER: Final = "penstock_choices"
 _EXACT: Final = "exact;"
 """Beginning of what an engine states that continues a stream with the same bits: `NUMBERS;DIGEST;PROCESSOR`."""
 _NUM_SEPARATORS: Final = 2
@@ -83,7 +83,7 @@ class ResumeOrder(msgspec.Struct, frozen=True):
         """Return the body, a JSON object with members, with the choices of the stream that goes on."""
         if not isinstance(self.begun, TokenChannel):
             return body
-        return b'%b,"%b":%b}' % (body.rstrip()[:-1], _CHOICES_MEMBER, _encode(self.begun.choices))
+        return b'%b,"%b":%b}' % (body.rstrip()[:-1], _CHOICES_MEMBER.encode(), _encode(self.begun.choices))
 
     def channel(
         self, headers: list[Header], continuation: Continuation | None = None
@@ -110,7 +110,7 @@ class ResumeOrder(msgspec.Struct, frozen=True):
 
 def can_resume(request: ChatRequest) -> bool:
     """Return whether a stream of this request could be continued."""
-    return request.stream and _CHOICES_MEMBER not in request.raw  # an engine would find the member twice
+    return request.stream and _CHOICES_MEMBER not in request.document  # an engine would find the member twice
 
 
 def is_greedy_text(request: ChatRequest) -> bool:

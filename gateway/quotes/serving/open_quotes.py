@@ -12,7 +12,7 @@ import msgspec
 from gateway.chat.request import ChatRequest
 from gateway.deployments.live import LiveDeployment
 from gateway.limits.permit import AdmissionRequest
-from gateway.quotes.reserved_permit import ReservedPermit
+from gateway.quotes.reserved_permit import PermitReservation
 from gateway.routing.planned_route import PlannedRoute
 from gateway.routing.routing_request import RoutingRequest
 from gateway.timeline import Clock
@@ -40,10 +40,11 @@ class OpenQuote(msgspec.Struct, frozen=True, kw_only=True):
     avoid: frozenset[str]
     stand_in: PlannedRoute | None
     """Route that supplies the deployment instead of the request's own."""
-    routing_request: RoutingRequest
+    routing_request: RoutingRequest | None
+    """Price and history of the request; None where another process gave the quote, so that this one computes them."""
     degraded: tuple[str, ...]
     trimmed: tuple[tuple[str, int], ...]
-    reserved: ReservedPermit
+    reserved: PermitReservation
     expires_at: float
     """Monotonic instant."""
 

@@ -13,12 +13,16 @@ from gateway.admission.admitter import Admission
 from gateway.admission.gate import AdmissionDecision
 from gateway.admission.quotas.quotas import Quotas
 from gateway.chat.headers import ChatHead
-from gateway.chat.request import ChatRequest
+from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.chat.strict_json import LONG_BYTES
 from gateway.quotes.quote_token import QuoteSigner, QuoteToken
+from gateway.quotes.reserved_permit import to_hold
+from gateway.quotes.serving.handed_quotes import HandedAnswer, HandedForm, HandedPermit, QuoteOrder, QuotesElsewhere
 from gateway.quotes.serving.open_quotes import OpenQuote, OpenQuotes
 from gateway.quotes.ttft_watch import QuotedBound, TtftWatch
 from gateway.request_context import RequestContext
+from gateway.routing.planned_route import PlannedRoute
+from gateway.routing.routing_request import RoutingRequest
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.records.record import QuoteResult, QuoteUse, QuoteUseKind
 from gateway.timeline import Clock, Outcome
@@ -44,6 +48,9 @@ class QuoteServices:
     clock: Clock
     wall: Callable[[], float]
     workers: Workers
+    parser: ChatRequestParser
+    elsewhere: QuotesElsewhere | None = None
+    """Quotes of the gateway's other processes; None for its only one."""
 
 
 class QuoteStage:
@@ -57,7 +64,9 @@ class QuoteStage:
         self._metrics = services.metrics
         self._clock = services.clock
 
-    async def begin(self, ctx: RequestContext, head: ChatHead, request: ChatRequest, rules: Quotes) -> OpenQuote | None:
+    async def begin(
+        self, ctx: RequestContext, head: ChatHead, request: ChatRequest, planned: PlannedRoute, rules: Quotes
+    ) -> OpenQuote | None:
         """Begin to measure a request; return the open quote that it sends back, None without a reserved permit.
 
         A quote that does not count never fails a request: it is served as one without, and a header states why.
@@ -69,7 +78,7 @@ class QuoteStage:
         use: QuoteUseKind = "invalid"
         quote: OpenQuote | None = None
         if token is not None and token.tenant == ctx.record.tenant:
-            use, quote = await self._use(ctx, request, token)
+            use, quote = await self._use(ctx, request, planned, token)
         counts = use in ("redeemed", "unreserved")
         ctx.record.quote = _described(use, token if counts else None)
         self._metrics.quote_uses.labels(use).inc()
@@ -82,7 +91,7 @@ class QuoteStage:
         return quote
 
     async def _use(
-        self, ctx: RequestContext, request: ChatRequest, token: QuoteToken
+        self, ctx: RequestContext, request: ChatRequest, planned: PlannedRoute, token: QuoteToken
     ) -> tuple[QuoteUseKind, OpenQuote | None]:
         left_s = token.expires_at - self._services.wall()
         if left_s <= 0.0:
@@ -92,14 +101,67 @@ class QuoteStage:
         is_new = self._services.open_quotes.use_once(token.id, self._clock() + left_s)
         if not is_new or not await self._services.signer.is_first_use(token, left_s):
             return "used", None
-        quote = self._services.open_quotes.take(token.id) if token.holder == self._services.holder else None
-        if quote is not None and (quote.policy, quote.route) != (ctx.snapshot.revision, ctx.record.route):
-            quote.reserved.release()
-            quote = None
+        if token.holder != self._services.holder:
+            quote = await self._from_elsewhere(ctx, planned, token)
+        else:
+            quote = self._services.open_quotes.take(token.id)
+            if quote is not None and (quote.policy, quote.route) != (ctx.snapshot.revision, ctx.record.route):
+                quote.reserved.release()
+                quote = None
         return ("unreserved", None) if quote is None else ("redeemed", quote)
 
+    async def _from_elsewhere(self, ctx: RequestContext, planned: PlannedRoute, token: QuoteToken) -> OpenQuote | None:
+        """Return a quote that another process of this machine holds; None without one."""
+        elsewhere = self._services.elsewhere
+        if elsewhere is None:
+            return None
+        order = QuoteOrder(token.id, ctx.snapshot.revision, ctx.record.route)
+        found = await elsewhere.fetch(token.holder, order)
+        if found is None:
+            return None
+        form, answer = found
+        try:
+            quote = await self._adopted(ctx, planned, token, form, answer)
+        except BaseException:  # cancellation too: nobody would let the permit go
+            answer.close()
+            raise
+        if quote is None:
+            answer.close()
+        return quote
+
+    async def _adopted(
+        self, ctx: RequestContext, planned: PlannedRoute, token: QuoteToken, form: HandedForm, answer: HandedAnswer
+    ) -> OpenQuote | None:
+        """Return the quote of a form; None where this process lacks what it names, because a deployment just left."""
+        live, lane = ctx.snapshot.deployments.get(form.deployment), ctx.snapshot.lanes.get(form.lane)
+        stand_in = next((other for other in planned.fallbacks if other.route.id == form.stand_in), None)
+        if live is None or lane is None or (stand_in is None and form.stand_in is not None):
+            return None
+        admission_request = form.admission_request(lane, token.tenant)
+        parser, body = self._services.parser, form.body
+        return OpenQuote(
+            id=token.id,
+            tenant=token.tenant,
+            policy=ctx.snapshot.revision,
+            route=ctx.record.route,
+            admission_request=admission_request,
+            request=None if body is None else await self._services.workers.run(parser.parse, body),
+            avoid=frozenset(form.avoid),
+            stand_in=stand_in,
+            routing_request=None,
+            degraded=form.degraded,
+            trimmed=form.trimmed,
+            reserved=HandedPermit(live, form.decision, to_hold(admission_request), answer),
+            expires_at=self._clock(),
+        )
+
     def admit(
-        self, ctx: RequestContext, request: ChatRequest, admission: Admission, quote: OpenQuote
+        self,
+        ctx: RequestContext,
+        request: ChatRequest,
+        admission: Admission,
+        quote: OpenQuote,
+        routing_request: RoutingRequest,
     ) -> AdmissionDecision:
         """Return the decision that the quote was given by, for the request as it is now."""
         record = ctx.record
@@ -111,7 +173,7 @@ class QuoteStage:
         )
         record.lane = admission_request.lane.id
         record.degraded, record.trimmed = quote.degraded, quote.trimmed
-        ctx.routing_request = quote.routing_request.with_admission(admission_request)
+        ctx.routing_request = routing_request.with_admission(admission_request)
         return AdmissionDecision(
             quote.request or request,
             admission_request,

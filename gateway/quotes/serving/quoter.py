@@ -11,9 +11,8 @@ from gateway.admission.gate import AdmissionDecision
 from gateway.chat.request import ChatRequest
 from gateway.deployments.live import LiveDeployment
 from gateway.errors import Shed
-from gateway.limits.permit import AdmissionRequest
 from gateway.quotes.quote_token import QuoteToken
-from gateway.quotes.reserved_permit import ReservedPermit
+from gateway.quotes.reserved_permit import ReservedPermit, to_hold
 from gateway.quotes.serving.open_quotes import OpenQuote
 from gateway.quotes.serving.quote_stage import NANO_PER_UNIT, QuoteServices, body_digest_of
 from gateway.quotes.ttft_watch import forecast_at, ttft_bounds_of
@@ -227,7 +226,7 @@ class Quoter:
             routing_request=routing_request,
             degraded=record.degraded,
             trimmed=record.trimmed,
-            reserved=ReservedPermit(live, decision, _to_hold(admitted.admission_request)),
+            reserved=ReservedPermit(live, decision, to_hold(admitted.admission_request)),
             expires_at=expires_at,
         )
         self._services.open_quotes.add(quote)
@@ -257,11 +256,6 @@ class Quoter:
             amount=nano / NANO_PER_UNIT, prompt_tokens=prompt_tokens, max_completion_tokens=completion_tokens
         )
         return shown, nano
-
-
-def _to_hold(admission_request: AdmissionRequest) -> AdmissionRequest:
-    """Return the admission request of a reservation: it waits until it expires, and holds back no other prompts."""
-    return msgspec.structs.replace(admission_request, deadline_at=None, ttft_by=None, prompt_tokens=0)
 
 
 def _ms(seconds: float) -> float:

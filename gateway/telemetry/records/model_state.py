@@ -22,7 +22,7 @@ class ModelState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The state of a deployment's model at one answer; empty where the deployment stated nothing."""
 
     model: str = ""
-    """Digest of the model's files without its chat template."""
+    """Digest of the model's files without its chat template, then that of the adapter's files where one answered."""
     quantization: str = ""
     """Quantization at load, dtype of the weights, dtype of the KV pool."""
     template: str = ""

@@ -81,7 +81,7 @@ class Neighbourhood(msgspec.Struct, frozen=True, kw_only=True):
 QuoteUseKind = Literal["redeemed", "unreserved", "expired", "used", "other-body", "invalid"]
 """What the quote of a request is worth.
 
-`redeemed`: it has the reserved permit. `unreserved`: its bounds count, and the permit is in another process or belongs
+`redeemed`: it has the reserved permit. `unreserved`: its bounds count, and the permit is on another machine or belongs
 to an earlier policy revision. The others do not count: it is `expired`, `used` before, for an `other-body`, or
 `invalid`, as is that of another tenant.
 """

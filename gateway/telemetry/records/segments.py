@@ -94,6 +94,14 @@ class Segments:
                     path.unlink()
 
 
+def delete_older(folder: Path, begin: float) -> None:
+    """Delete the files of a folder whose first line is older than `begin`, in seconds since 1970. Raises OSError."""
+    for path in newest_segments(folder):
+        with suppress(FileNotFoundError):  # another process has deleted it
+            if _began_at(path, path.stat()) < begin:
+                path.unlink()
+
+
 def _began_at(path: Path, found: os.stat_result) -> float:
     """Return the seconds since 1970 at which a file began, as its name states them; else those of its last change."""
     begin = path.name.partition("-")[0]

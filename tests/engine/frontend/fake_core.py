@@ -68,6 +68,7 @@ class FakeCore:
             dtype="float32",
             model_type="fake",
             speculates=True,
+            model_state="0011223344556677;none/float32/bfloat16;8899aabbccddeeff",
         )
         self._exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._writer: asyncio.StreamWriter | None = None

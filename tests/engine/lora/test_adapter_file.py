@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -44,6 +45,20 @@ def test_reads_the_modules_that_the_file_has(tmp_path: Path, model: ModelConfig)
         for projection in adapted_projections(model, 1)
     }
     assert found == {"qkv": ["self_attn.v_proj"], "output": [], "gate_up": [], "down": ["mlp.down_proj"]}
+
+
+def test_two_adapters_differ_in_their_digest_and_a_copy_does_not(tmp_path: Path, model: ModelConfig) -> None:
+    made: dict[str, dict[str, Any]] = {
+        "one": {"seed": 1},
+        "copy": {"seed": 1},
+        "other": {"seed": 2},
+        "scaled": {"seed": 1, "lora_alpha": 32},
+    }
+    for name, options in made.items():
+        write_adapter(tmp_path / name, make_reference("llama3"), **options)
+    digests = {name: AdapterFile(tmp_path / name, model, 8).digest() for name in made}
+    assert digests["one"] == digests["copy"]
+    assert len({*digests.values()}) == 3
 
 
 def _without(name: str) -> Callable[[Tensors], object]:

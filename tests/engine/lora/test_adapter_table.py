@@ -45,8 +45,10 @@ def tabled(tmp_path: Path) -> Tabled:
 
 def test_a_loaded_adapter_is_found_and_an_unloaded_one_is_not(tabled: Tabled) -> None:
     assert tabled.table.find("one") is None
-    assert tabled.load("one", tabled.good) == [AdapterReport(name="one", change="loaded")]
+    (report,) = tabled.load("one", tabled.good)
+    assert report == AdapterReport(name="one", change="loaded", digest=report.digest)
     assert tabled.table.names == ["one"]
+    assert tabled.table.digests == {"one": report.digest}
     assert tabled.table.unload("one") is None
     assert tabled.table.take_reports() == [AdapterReport(name="one", change="unloaded")]
     assert tabled.table.find("one") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,34 @@ async def test_a_token_is_read_by_every_process_that_shares_the_store(tmp_path: 
         assert await first.read((await second.sign(TOKEN)).encode()) == TOKEN
         assert value.isascii()
         assert len(value) < MAX_TOKEN_BYTES
+    finally:
+        await store.aclose()
+
+
+class SlowStore(ForwardingStore):
+    """A store whose answers come a moment later."""
+
+    def __init__(self, inner: EmbeddedStore) -> None:
+        self.inner = inner
+        self.num_reads = 0
+
+    async def _forward(self, operation: str, *arguments: Any, **options: Any) -> Any:
+        self.num_reads += operation == "get"
+        await asyncio.sleep(0)
+        return await getattr(self.inner, operation)(*arguments, **options)
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+async def test_requests_that_come_while_a_process_reads_the_key_wait_for_it(tmp_path: Path) -> None:
+    store = embedded(tmp_path / "store.db")
+    try:
+        value = (await QuoteSigner(store, Clock()).sign(TOKEN)).encode()
+        slow = SlowStore(store)
+        fresh = QuoteSigner(slow, Clock())
+        assert await asyncio.gather(*(fresh.read(value) for _ in range(8))) == [TOKEN] * 8
+        assert slow.num_reads == 1
     finally:
         await store.aclose()
 

@@ -68,6 +68,15 @@ def test_the_one_thing_that_differs_is_named_and_only_where_the_text_does(now: M
     assert "past cache, trimming and routing" in named.note
 
 
+def test_another_adapter_is_another_model() -> None:
+    model, one, other = "0011223344556677", "1a1a1a1a1a1a1a1a", "2b2b2b2b2b2b2b2b"
+    then = ModelState(model=model + one, quantization="none/f32/f32", template="t1", engine="e1")
+    now = ModelState(model=model + other, quantization="none/f32/f32", template="t1", engine="e1")
+    (named,) = [found for found in engine_factors(base(now, then=then)) if found.verdict == "changes"]
+    assert named.factor == "model"
+    assert (named.then, named.now) == (f"{model} with adapter {one}", f"{model} with adapter {other}")
+
+
 def test_digests_that_changed_together_are_both_reported_as_inseparable() -> None:
     both = base(ModelState(model="m2", quantization="int8/f32/f32", template="t1", engine="e2"))
     assert verdicts(both) == {"quantization": "changes", "model": "changes"}

@@ -75,6 +75,15 @@ def test_what_no_client_may_see_is_seen(data: bytes, problem: str) -> None:
     assert any(problem in text for text in sent(HEAD % (len(data), data)).problems())
 
 
+@pytest.mark.parametrize("data", [b"canary-ant-3", b"canary-ant-3\r\n1\r\n8.0 ", b"canary-ant-38.0 "])
+def test_a_mark_that_is_cut_where_the_data_or_a_chunk_ends_is_ones_own(data: bytes) -> None:
+    one = sent(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + data)
+    one.canary = "canary-ant-38"
+    assert not [text for text in one.problems() if "received bytes of" in text]
+    one.canary = "canary-ant-4"
+    assert [text for text in one.problems() if "received bytes of" in text]
+
+
 def test_an_internal_error_is_a_problem_and_a_refusal_is_none() -> None:
     assert list(sent(b"HTTP/1.1 500 X\r\ncontent-length: 0\r\n\r\n").problems())
     assert not list(sent(b"HTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n").problems())

@@ -22,6 +22,7 @@ import msgspec
 import yaml
 
 from routing_policies.check import request_view, served_route
+from routing_policies.conditions.condition import Condition
 from routing_policies.loading import load_policy
 from routing_policies.matching import NoRoute, RouteTable
 from routing_policies.policy.document import Policy
@@ -132,8 +133,16 @@ class Maker:
         yield {"id": f"{alias}-rest", "match": {"models": [alias]}, "select": {"candidates": self.rng.sample(names, 2)}}
 
 
-def grid(policy: Policy) -> Iterator[TestRequest]:
-    """Yield requests over all that the policy's conditions read, as a real request can have it."""
+Point = tuple[int, int, str, bool, bool, str]
+"""Turns, bytes of the prompt, text, tools, stream and plan of a request."""
+
+
+def grid(policy: Policy) -> Iterator[tuple[Point, tuple[str, ...]]]:
+    """Yield points over all that the policy's conditions read, as real requests can have it, each with the keys to try.
+
+    A point is left out where every condition is as true, for each tenant and key, as at an earlier one with the same
+    tools, stream and plan, and a prompt that deployments hold as well: its requests take the same routes.
+    """
     read = " ".join(route.match.when or "" for route in policy.routes)
     by_header = 'headers["x-plan"]' in read or any(route.match.headers for route in policy.routes)
     values = (
@@ -143,18 +152,51 @@ def grid(policy: Policy) -> Iterator[TestRequest]:
         (False, True) if "has_tools" in read else (False,),
         (False, True) if "request.stream" in read else (False,),
         (*PLANS, *(TENANTS if "tenant == headers" in read else ())) if by_header else ("",),
-        KEYS if "authorization" in read else ("",),
     )
-    models = dict.fromkeys(name for route in policy.routes for name in route.match.models)
-    for turns, num_bytes, text, tools, stream, plan, key in product(*values):
+    keys = KEYS if "authorization" in read else ("",)
+    served = RouteTable(policy).conditions
+    conditions = [_Truth(route.match.when, served[route.id]) for route in policy.routes if route.match.when]
+    callers = [(tenant.id, key) for tenant in policy.tenants for key in keys]
+    seen: set[tuple[object, ...]] = set()
+    for point in product(*values):
+        turns, num_bytes, text, *shape = point
         if (turns == 0 and text) or len(text) > num_bytes:
             continue
-        headers = {name: value for name, value in (("x-plan", plan), ("authorization", key)) if value}
-        for model, tenant in product(models, policy.tenants):
-            yield TestRequest(
-                model=model, tenant=tenant.id, turns=turns, prompt_bytes=num_bytes, text=text, has_tools=tools,
-                stream=stream, headers=headers,
-            )  # fmt: skip
+        truths = tuple(condition.of(point, *caller) for condition in conditions for caller in callers)
+        kind = (*shape, num_bytes <= MAX_BYTES_OF_4K, truths)
+        if kind not in seen:
+            seen.add(kind)
+            yield point, keys
+
+
+class _Truth:
+    """Truth of one condition by the values that it reads, which the code that serves has computed once each."""
+
+    def __init__(self, when: str, condition: Condition) -> None:
+        names = ("request.turns", "request.prompt_bytes", "request.text", "has_tools", "request.stream", "headers")
+        self._read = [place for place, name in enumerate(names) if name in when]
+        self._by_tenant, self._by_key = "tenant" in when, "authorization" in when
+        self._condition = condition
+        self._known: dict[tuple[object, ...], bool] = {}
+
+    def of(self, point: Point, tenant: str, key: str) -> bool:
+        """Return whether the condition holds for the caller's request at this point."""
+        read = (*[point[place] for place in self._read], tenant if self._by_tenant else "", key if self._by_key else "")
+        found = self._known.get(read)
+        if found is None:
+            view = request_view(_request(point, "auto", tenant, key))
+            assert view.facts is not None
+            found = self._known[read] = self._condition.holds(view.facts, view.tenant, view.headers)
+        return found
+
+
+def _request(point: Point, model: str, tenant: str, key: str) -> TestRequest:
+    turns, num_bytes, text, tools, stream, plan = point
+    headers = {name: value for name, value in (("x-plan", plan), ("authorization", key)) if value}
+    return TestRequest(
+        model=model, tenant=tenant, turns=turns, prompt_bytes=num_bytes, text=text, has_tools=tools, stream=stream,
+        headers=headers,
+    )  # fmt: skip
 
 
 Subject = tuple[str, str]
@@ -170,8 +212,14 @@ def brute_force(policy: Policy) -> set[Subject]:
     fitting: set[str] = set()
     found: set[Subject] = set()
     routes_of: dict[str, set[str]] = {}
-    keys: dict[str, set[str]] = {}
-    for request in grid(policy):
+    keys: dict[tuple[object, ...], set[str]] = {}
+    models = dict.fromkeys(name for route in policy.routes for name in route.match.models)
+    for point, key, model, tenant in (
+        (point, key, model, tenant.id)
+        for point, tried in grid(policy)
+        for key, model, tenant in product(tried, models, policy.tenants)
+    ):
+        request = _request(point, model, tenant, key)
         try:
             route = table.match(request_view(request))
         except NoRoute as error:
@@ -188,7 +236,7 @@ def brute_force(policy: Policy) -> set[Subject]:
         if (request.prompt_bytes or 0) <= MAX_BYTES_OF_4K:
             fitting.add(route.id)
         if "authorization" in (route.match.when or "") or keys:
-            keys.setdefault(_without_key(request), set()).add(route.id)
+            keys.setdefault((point, model, tenant), set()).add(route.id)
         if request.model in policy.total:
             for operation in ("chat", "completions", "embeddings"):
                 found |= _unserved(policy, table, request, operation)
@@ -211,11 +259,6 @@ def brute_force(policy: Policy) -> set[Subject]:
     found |= _stated(policy, reached, routes_of)
     found |= {("wide_key", "")} if any(len(routes) > 1 for routes in keys.values()) else set()
     return found
-
-
-def _without_key(request: TestRequest) -> str:
-    return repr((request.model, request.tenant, request.turns, request.prompt_bytes, request.text, request.has_tools,
-                 request.stream, request.headers.get("x-plan")))  # fmt: skip
 
 
 def _is_bounded(policy: Policy, name: str) -> bool:
@@ -587,6 +630,7 @@ def main() -> int:
                 counts["open"] += 1
             else:
                 counts["found" if verdict.found else "equivalent"] += 1
+        print(f"seed {seed}: {dict(counts)}, {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
     print(
         json.dumps(
             {"seeds": options.seeds, "kinds": len(MUTATIONS), "took_s": round(time.perf_counter() - began), **counts}

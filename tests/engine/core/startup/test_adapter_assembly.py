@@ -142,12 +142,15 @@ def test_a_core_loads_adapters_at_the_start_and_while_it_runs(adapted: Adapted, 
         status,
     ):
         _, ready = front.wait_until_ready()
-        assert (ready.adapters, ready.max_loras) == (["first"], 2)
+        assert ([*ready.adapters], ready.max_loras) == (["first"], 2)
         front.send(_with(1, PROMPTS[0], "first"))
         assert _answer(front, 1) == adapted.expected[0]
 
         front.send(LoadAdapter(name="second", path=str(adapted.folders["second"])))
-        assert _change(front) == AdapterReport(name="second", change="loaded")
+        loaded = _change(front)
+        assert loaded == AdapterReport(name="second", change="loaded", digest=loaded.digest)
+        assert len(loaded.digest) == len(ready.adapters["first"]) == 16
+        assert loaded.digest != ready.adapters["first"]
         front.send(_with(2, PROMPTS[2], "second"))
         assert _answer(front, 2) == adapted.expected[2]
 

@@ -28,13 +28,14 @@ async def _unload(one: Directory, name: str) -> None:
 
 async def test_an_adapter_of_the_start_that_was_unloaded_stays_so_in_the_next_core() -> None:
     one = Directory()
-    one.directory.core_ready(["law", "tax"])
+    one.directory.core_ready({"law": "1a", "tax": "2b"})
     assert one.directory.names == ["law", "tax"]
+    assert one.directory.digest_of("tax") == "2b"
     await _unload(one, "law")
     one.sent.clear()
 
     one.directory.core_lost()
-    one.directory.core_ready(["law", "tax"])
+    one.directory.core_ready({"law": "1a", "tax": "2b"})
 
     assert one.directory.names == ["tax"]
     assert one.sent == [UnloadAdapter(name="law", deadline_s=0.0)]
@@ -45,18 +46,20 @@ async def test_an_adapter_of_the_start_that_was_unloaded_stays_so_in_the_next_co
 
 async def test_an_adapter_that_the_next_core_refuses_is_gone() -> None:
     one = Directory()
-    one.directory.core_ready([])
+    one.directory.core_ready({})
     loading = asyncio.create_task(one.directory.load("law", "/adapters/law"))
     await asyncio.sleep(0)
-    one.directory.reported(AdapterReport(name="law", change="loaded"))
+    one.directory.reported(AdapterReport(name="law", change="loaded", digest="1a"))
     await loading
+    assert one.directory.digest_of("law") == "1a"
     one.directory.core_lost()
-    one.directory.core_ready([])
+    one.directory.core_ready({})
     assert one.sent[-1] == LoadAdapter(name="law", path="/adapters/law")
     one.directory.reported(AdapterReport(name="law", change="refused", error="no such file"))
+    assert one.directory.digest_of("law") == ""
     one.sent.clear()
     one.directory.core_lost()
-    one.directory.core_ready([])
+    one.directory.core_ready({})
     assert one.sent == []
 
 

@@ -15,7 +15,7 @@ from tests.engine.frontend.conftest import Running, StartFront
 from tests.engine.frontend.fake_core import FakeCore
 
 LOAD, UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
-LOADED = AdapterReport(name="law", change="loaded")
+LOADED = AdapterReport(name="law", change="loaded", digest="1a1a1a1a1a1a1a1a")
 
 
 @pytest.fixture
@@ -82,6 +82,18 @@ async def test_an_adapter_that_is_not_loaded_is_an_unknown_model(model: str, pat
     reply = await running.client.post(path, json=body)
     assert (reply.status_code, reply.json()["error"]["code"]) == (404, "model_not_found")
     assert reply.json()["error"]["param"] == "model"
+
+
+async def test_an_answer_states_the_model_with_its_adapter(adapted: Running) -> None:
+    core = await _loaded(adapted)
+    stated = []
+    for model in ("tiny:law", "tiny"):
+        answering = asyncio.create_task(
+            adapted.client.post("/v1/chat/completions", json=_chat(model), headers={"x-penstock-model-state": "1"})
+        )
+        core.emit((await core.next_add()).seq_id, adapted.ids("hello"), "length")
+        stated.append((await answering).headers["x-penstock-model-state"].partition(";")[0])
+    assert stated == [f"0011223344556677{LOADED.digest}", "0011223344556677"]
 
 
 async def test_without_a_folder_the_endpoints_are_off(running: Running) -> None:

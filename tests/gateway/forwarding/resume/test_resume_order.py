@@ -105,6 +105,19 @@ def test_only_streams_can_be_continued() -> None:
     assert not can_resume(request(penstock_choices={}))
 
 
+@pytest.mark.parametrize("text", ["What is `penstock_choices`?", "penstock_choices " * 8192])
+def test_a_conversation_about_the_member_can_be_continued(text: str) -> None:
+    assert can_resume(request(messages=[{"role": "user", "content": text}]))
+    assert can_resume(request(metadata={"penstock_choices": "nested"}))
+
+
+@pytest.mark.parametrize("content", ["hi", "long " * 32768])
+def test_the_member_is_found_in_every_spelling_and_in_long_bodies(content: str) -> None:
+    body = b'{"model":"m","messages":[{"role":"user","content":"%b"}],"stream":true,"penstock%bchoices":{}}'
+    for spelling in (b"_", b"\\u005f"):
+        assert not can_resume(ChatRequestParser().parse(body % (content.encode(), spelling)))
+
+
 @pytest.mark.parametrize(
     "members",
     [
