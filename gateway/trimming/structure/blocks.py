@@ -174,7 +174,8 @@ def _lead_start(text: str, code: str) -> int:
     if string is not None:
         mark = string.group(1)
         if (text.count(mark, string.start()) + code.count(mark)) % 2 == 0:
-            return string.start()
+            before = text[: string.start()]
+            return 0 if all(map(_COMMENT_START.match, before.splitlines())) else string.start()
     comment = _BLOCK_COMMENT.search(text)
     if comment is not None and not _BLOCK_COMMENTS.sub("", text[comment.start() :]).strip():
         return comment.start()

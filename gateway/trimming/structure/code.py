@@ -39,7 +39,7 @@ _CONTINUES: Final = re.compile(
 _CLAUSE: Final = re.compile(r"(?:elif|elsif|else|except|finally|rescue|ensure)\b")
 _OUTER_NAME: Final = re.compile(r"^\s*nonlocal\b", re.MULTILINE)
 _ENDS_STATEMENT: Final = re.compile(r"[};]\s*$")
-_ATTACHED: Final = re.compile(r"@|#(?!\s*if)|//|/\*|\*|template\b|export default$|async$|pub$")
+_ATTACHED: Final = re.compile(r"@|#(?!if)|//|/\*|\*|template\b|export default$|async$|pub$")
 _UNFINISHED: Final = re.compile(r"(?:[\\,=+*%&|(\[{<.]|[^-]-|[^/*]/|=>|&&|\|\|)\s*$")
 _LEAD: Final = re.compile(
     r"import\b|from\b.*\bimport\b|package\b|use\b|using\b|#\s*include\b|#!|require|<\?php"
@@ -50,9 +50,7 @@ _CLASS: Final = re.compile(
     r"|unsafe|declare)(?:\([^)]*\))?\s+)*(?:class|interface|struct|impl|trait|namespace|module|object|extension"
     r"|protocol|mixin|record)\b"
 )
-_COMMENT: Final = re.compile(
-    r"(?:(?<=\s)|^)(?://|\#(?!\s*(?:if|endif)))[^\n\"'`]*$|/\*(?:[^*]|\*(?!/))*\*/\s*$", re.MULTILINE
-)
+_COMMENT: Final = re.compile(r"(?:(?<=\s)|^)(?://|\#(?!if|endif))[^\n\"'`]*$|/\*(?:[^*]|\*(?!/))*\*/\s*$", re.MULTILINE)
 _CLOSES: Final = re.compile(r"\s*(?:[)\]}]|#\s*endif\b)")
 _IF: Final = re.compile(r"\s*#\s*if")
 _ROW: Final = re.compile(r"\s*\(.*\),\s*$")

@@ -301,6 +301,10 @@ LARGE_PYTHON = {
     + "".join(f'    "part {n}": {{"eur": {n}}},\n' for n in range(120))
     + '    "last": 4711\n}\n',
     "clauses": f"try:\n    limit = 4711\n{LARGE_BODY}except ValueError:\n    pass\n",
+    "comment on a condition": f"def main(mode):\n    # if limit\n    limit = 4711\n{LARGE_BODY}    # if mode\n"
+    + "    return 1\n",
+    "shebang": '#!/usr/bin/env python3\n"""What it does, in words."""\n\ndef main(mode):\n    limit = 4711\n'
+    + f"{LARGE_BODY}\n",
     "comments": f"def main(mode):\n    # first\n\n{LARGE_BODY}    limit = 4711\n    # last\n",
 }
 
@@ -316,6 +320,10 @@ def test_a_large_python_statement_is_divided_and_stays_python(source: str) -> No
         assert "4711" in rest
         assert len(rest) < len(source) / 2
         ast.parse(rest.removeprefix("```python\n").removesuffix("```"))
+        for number in range(len(segments)):
+            layout = layout_of(text)
+            [*layout.segments()][number].retain()
+            ast.parse(layout.rendered().removeprefix("```python\n").removesuffix("```"))
         for seed in range(5):
             ast.parse(part(source, 0.2, seed))
 
