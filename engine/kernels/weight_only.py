@@ -3,16 +3,18 @@
 Theory of operation
 -------------------
 With few rows a product takes as long as reading its weight, so the weight is read packed and dequantized in registers.
-The weight is the left operand (BLOCK_N outputs by a tile of inputs) and the rows are the right one. Converted numbers
+The weight is the left operand (BLOCK_N outputs by a slice of inputs) and the rows are the right one. Converted numbers
 then enter the matrix units directly. int8 and fp8 codes are exact in bfloat16 and float16, and the scale is applied to
-the float32 sum. A 4-bit weight becomes code * scale + offset in bfloat16, or in float32 for rows of other formats. Bits
-set above a code make it the number 128 + code, or 2**23 + code, without a conversion. Float32 takes up to 1.4 times as
-long on an H200, and a scale on each group's product up to 1.9 times.
+the float32 sum.
 
-int4 weights lie in tiles of 64 inputs, [tiles, out, 32] bytes. The low halves of a tile's bytes are its first 32
-inputs and the high halves the others, so nothing has to be interleaved. A weight with many inputs and few outputs is
-cut along its inputs into segments (split K), whose sums are added in order. The cut depends only on the weight's shape,
-so that a row's numbers do not depend on its batch. Tests run it through Triton's interpreter.
+int4 weights lie in tiles of 256 inputs, int32 [tiles, out, 32]. Bits 4j to 4j+3 of a tile's word w hold the code of its
+input 32j + w. One load of words thus gives eight slices of 32 inputs, each of one group, with one scale for an output.
+For bfloat16 rows, six instructions dequantize two codes: bits set above a code make it the number 128 + code without a
+conversion, and two multiply-adds give code * scale + offset. Other rows take float32 arithmetic.
+
+A weight with many inputs and few outputs is cut along its inputs into segments (split K), whose sums are added in
+order. The cut depends only on the weight's shape, so that a row's numbers do not depend on its batch. Tests run all
+but the bfloat16 instructions through Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -21,20 +23,48 @@ import torch
 import triton
 import triton.language as tl
 
-TILE = 64
-"""Number of inputs of one tile."""
-_HALF = TILE // 2
+TILE = 256
+"""Number of inputs of one tile of an int4 weight."""
+_SLICE = 32
+"""Number of inputs of one slice of a tile, and of words for each output."""
 _BLOCK_N = 64
+_INT4_BLOCK_N = 128
 _MIN_ROWS = 16  # the smallest N that tl.dot accepts
 _MAX_ROWS = 64
 _MAX_SEGMENTS = 8
-_PROGRAMS_EACH = 4
+_PROGRAMS_EACH = 4.0
+_INT4_PROGRAMS_EACH = 1.5
 """Target number of programs per processor, so that enough reads of the weight are in flight."""
 _BYTES_TILE = 128
 _INT4_STAGES = 3
 _BYTES_STAGES = 4
-_MIN_TILES = 4
-"""Minimum number of tiles in a segment; a shorter one is not worth its partial sums."""
+_MIN_INPUTS = 256
+"""Minimum number of inputs of a segment; a shorter one is not worth its partial sums."""
+_DEQUANTIZE = tl.constexpr("""
+{
+    .reg .b32 pair, one, minus_128;
+    mov.b32 one, 0x3F803F80;
+    mov.b32 minus_128, 0xC300C300;
+    prmt.b32 pair, $1, $2, $5;
+    shr.b32 pair, pair, $7;
+    lop3.b32 pair, pair, 0x000F000F, 0x43004300, 0xEA;
+    fma.rn.bf16x2 pair, pair, one, minus_128;
+    fma.rn.bf16x2 $0, pair, $3, $4;
+}
+""")
+"""PTX: of two words ($1, $2) the halves that $5 selects, shifted by $7 bits; their low codes as bfloat16 numbers times
+scales ($3) plus offsets ($4)."""
+_OPERANDS = tl.constexpr("=r,r,r,r,r,r,r,r,r")
+
+
+@triton.jit
+def slice_in_bfloat16(words, scales, offsets, PART: tl.constexpr):
+    """Dequantize slice PART of a tile: words int32 [outputs, 32], scales and offsets bfloat16 of the same shape."""
+    halves = tl.full(words.shape, 0x7632 if PART >= 4 else 0x5410, tl.int32)
+    shift = tl.full(words.shape, 4 * (PART % 4), tl.int32)
+    return tl.inline_asm_elementwise(
+        _DEQUANTIZE, _OPERANDS, [words, scales, offsets, halves, shift], dtype=tl.bfloat16, is_pure=True, pack=2
+    )
 
 
 @triton.jit(do_not_specialize=["num_rows"])
@@ -43,14 +73,13 @@ def multiply_int4(
     inputs_ptr,
     packed_ptr,
     scales_ptr,
-    zeros_ptr,
     num_rows,
     num_in,
     num_out,
     input_stride,
     tiles_each,
     GROUP_SIZE: tl.constexpr,
-    HALF: tl.constexpr,
+    SLICE: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_M: tl.constexpr,
 ):
@@ -63,30 +92,30 @@ def multiply_int4(
     segment = tl.program_id(2)
     is_out = outs < num_out
     is_row = rows < num_rows
-    lanes = tl.arange(0, HALF)
+    lanes = tl.arange(0, SLICE)
     total = tl.zeros([BLOCK_N, BLOCK_M], dtype=tl.float32)
-    num_tiles = (num_in + 2 * HALF - 1) // (2 * HALF)
+    num_tiles = (num_in + 8 * SLICE - 1) // (8 * SLICE)
     for tile in range(segment * tiles_each, tl.minimum((segment + 1) * tiles_each, num_tiles)):
-        packed_at = (tile * num_out + outs.to(tl.int64))[:, None] * HALF + lanes[None, :]
-        packed = tl.load(packed_ptr + packed_at, mask=is_out[:, None], other=0).to(tl.int32)
-        for half in tl.static_range(2):
-            first = tile * 2 * HALF + half * HALF
+        words_at = (tile * num_out + outs.to(tl.int64))[:, None] * SLICE + lanes[None, :]
+        words = tl.load(packed_ptr + words_at, mask=is_out[:, None], other=0)
+        for part in tl.static_range(8):
+            first = (tile * 8 + part) * SLICE
             columns = first + lanes
             inputs_at = rows[None, :].to(tl.int64) * input_stride + columns[:, None]
             is_input = (columns < num_in)[:, None] & is_row[None, :]
             inputs = tl.load(inputs_ptr + inputs_at, mask=is_input, other=0.0)
-            # The last tile may be only half full.
+            # The last tile may hold fewer slices.
             is_group = is_out & (outs * 0 + first < num_in)
-            group_at = first // GROUP_SIZE * num_out + outs
-            scales = tl.load(scales_ptr + group_at, mask=is_group, other=0.0).to(tl.float32)
-            offsets = -tl.load(zeros_ptr + group_at, mask=is_group, other=0.0).to(tl.float32) * scales
-            codes = (packed >> (4 * half)) & 15
+            both = tl.load(scales_ptr + first // GROUP_SIZE * num_out + outs, mask=is_group, other=0)
+            scales = (both << 16).to(tl.float32, bitcast=True)[:, None]
+            zeros = (both >> 16).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)[:, None]
             if inputs_ptr.dtype.element_ty == tl.bfloat16:
-                numbers = (codes.to(tl.int16) | 0x4300).to(tl.bfloat16, bitcast=True) - 128.0
-                weight = numbers * scales.to(tl.bfloat16)[:, None] + offsets.to(tl.bfloat16)[:, None]
+                scales_16 = tl.broadcast_to(scales.to(tl.bfloat16), [BLOCK_N, SLICE])
+                offsets_16 = tl.broadcast_to((-zeros * scales).to(tl.bfloat16), [BLOCK_N, SLICE])
+                weight = slice_in_bfloat16(words, scales_16, offsets_16, part)
             else:
-                numbers = (codes | 0x4B000000).to(tl.float32, bitcast=True) - 8388608.0
-                weight = numbers * scales[:, None] + offsets[:, None]
+                codes = (words >> (4 * part)) & 15
+                weight = (codes.to(tl.float32) - zeros) * scales
             total += tl.dot(weight.to(inputs.dtype), inputs, input_precision="ieee").to(tl.float32)
     out_at = (segment * num_rows + rows)[None, :].to(tl.int64) * num_out + outs[:, None]
     tl.store(out_ptr + out_at, total, mask=is_out[:, None] & is_row[None, :])
@@ -147,16 +176,24 @@ def quantize_row(codes_ptr, scales_ptr, inputs_ptr, input_stride, SIZE: tl.const
 
 
 def pack_int4(codes: torch.Tensor) -> torch.Tensor:
-    """Pack uint8 codes [out, in] in 0 .. 15 into tiles, uint8 [tiles, out, 32]; missing inputs become 0."""
+    """Pack uint8 codes [out, in] in 0 .. 15 into tiles, int32 [tiles, out, 32]; missing inputs become 0."""
     codes = torch.nn.functional.pad(codes, (0, -codes.shape[1] % TILE))
-    tiles = codes.view(codes.shape[0], -1, 2, _HALF).permute(1, 0, 2, 3)
-    return (tiles[:, :, 0] | tiles[:, :, 1] << 4).contiguous()
+    parts = codes.view(codes.shape[0], -1, 8, _SLICE).permute(1, 0, 3, 2)
+    pairs = parts[..., ::2] | parts[..., 1::2] << 4
+    return pairs.contiguous().view(torch.int32).squeeze(3)
 
 
-def num_segments(num_out: int, num_in: int, num_processors: int) -> int:
+def pack_scales(scales: torch.Tensor, zeros: torch.Tensor) -> torch.Tensor:
+    """Pack scales and zeros [out, groups] as int32 [groups, out]: zeros in float16 above scales in bfloat16."""
+    both = scales.t().to(torch.bfloat16).view(torch.int16), zeros.t().to(torch.float16).view(torch.int16)
+    return torch.stack(both, 2).view(torch.int32).squeeze(2)
+
+
+def num_segments(num_out: int, num_in: int, num_processors: int, *, is_int4: bool = False) -> int:
     """Return the number of segments of the inputs that gives every processor enough programs."""
-    wanted = max(1, _PROGRAMS_EACH * num_processors // triton.cdiv(num_out, _BLOCK_N))
-    useful = max(1, triton.cdiv(num_in, TILE) // _MIN_TILES)
+    block_out, programs_each = (_INT4_BLOCK_N, _INT4_PROGRAMS_EACH) if is_int4 else (_BLOCK_N, _PROGRAMS_EACH)
+    wanted = max(1, int(programs_each * num_processors) // triton.cdiv(num_out, block_out))
+    useful = max(1, num_in // _MIN_INPUTS)
     segments = 1
     while 2 * segments <= min(wanted, useful, _MAX_SEGMENTS):
         segments *= 2
@@ -164,22 +201,15 @@ def num_segments(num_out: int, num_in: int, num_processors: int) -> int:
 
 
 def int4_product(
-    inputs: torch.Tensor,
-    packed: torch.Tensor,
-    scales: torch.Tensor,
-    zeros: torch.Tensor,
-    *,
-    group_size: int,
-    segments: int,
+    inputs: torch.Tensor, packed: torch.Tensor, scales: torch.Tensor, *, group_size: int, segments: int
 ) -> torch.Tensor:
     """Compute inputs [T, in] times an int4 weight.
 
     Args:
         inputs: [T, in].
         packed: Codes packed by `pack_int4`.
-        scales: bfloat16 [groups, out].
-        zeros: float16 [groups, out], in units of codes.
-        group_size: Inputs of a group.
+        scales: Scales and zeros packed by `pack_scales`; zeros in units of codes.
+        group_size: Inputs of a group, a multiple of 32.
         segments: Parts of the inputs.
 
     Returns:
@@ -187,26 +217,23 @@ def int4_product(
     """
     num_rows, num_in = inputs.shape
     num_out = packed.shape[1]
-    block_rows = _rows_each(num_rows)
-    block_out = _BLOCK_N if block_rows == _MIN_ROWS else 2 * _BLOCK_N
-    out, grid, tiles_each = _plan(inputs, num_out, segments, TILE, block_out)
+    out, grid, tiles_each = _plan(inputs, num_out, segments, TILE, _INT4_BLOCK_N)
     multiply_int4[grid](
         out,
         inputs,
         packed,
         scales,
-        zeros,
         num_rows,
         num_in,
         num_out,
         inputs.stride(0),
         tiles_each,
         GROUP_SIZE=group_size,
-        HALF=_HALF,
-        BLOCK_N=block_out,
-        BLOCK_M=block_rows,
+        SLICE=_SLICE,
+        BLOCK_N=_INT4_BLOCK_N,
+        BLOCK_M=_rows_each(num_rows),
         num_stages=_INT4_STAGES,
-        num_warps=4 if block_out == _BLOCK_N else 8,
+        num_warps=4,
     )
     return _added(out)
 

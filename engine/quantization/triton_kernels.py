@@ -8,7 +8,7 @@ from engine.quantization.kernels import KernelKind, UnpackBuffer
 from engine.quantization.weights import ChannelWeight, GroupWeight
 
 _INT4_GROUP = 32
-"""Unit of the group size: groups must be multiples of half a tile."""
+"""Unit of the group size: groups must be multiples of a slice of a tile."""
 _COMPUTED = (torch.bfloat16, torch.float16)
 
 
@@ -16,27 +16,19 @@ class TritonInt4:
     """Product of int4 group weights, as bfloat16 numbers, and bfloat16 or float16 rows; others become bfloat16."""
 
     def __init__(self, weight: GroupWeight, scratch: UnpackBuffer) -> None:
-        from engine.kernels.weight_only import num_segments, pack_int4
+        from engine.kernels.weight_only import num_segments, pack_int4, pack_scales
 
         self._packed = pack_int4(weight.codes)
-        self._scales = weight.scales.t().to(torch.bfloat16).contiguous()
-        self._zeros = weight.zeros.t().to(torch.float16).contiguous()
+        self._scales = pack_scales(weight.scales, weight.zeros)
         self._group_size = weight.group_size
-        self._segments = num_segments(*weight.shape, _processors(weight.codes.device))
+        self._segments = num_segments(*weight.shape, _processors(weight.codes.device), is_int4=True)
 
     def multiply(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
         """Multiply inputs [T, in]: float32 [T, out]."""
         from engine.kernels.weight_only import int4_product
 
-        product = int4_product(
-            _computed(inputs),
-            self._packed,
-            self._scales,
-            self._zeros,
-            group_size=self._group_size,
-            segments=self._segments,
-        )
-        return product, None
+        rows, size = _computed(inputs), self._group_size
+        return int4_product(rows, self._packed, self._scales, group_size=size, segments=self._segments), None
 
 
 class TritonBytes:

@@ -64,8 +64,8 @@ KERNELS: list[tuple[Any, dict[str, str], dict[str, Any]]] = [
     ),
     (
         weight_only.multiply_int4,
-        {"inputs_ptr": "*bf16", "packed_ptr": "*u8", "scales_ptr": "*bf16", "zeros_ptr": "*fp16"},
-        {"GROUP_SIZE": 128, "HALF": 32, "BLOCK_N": 64, "BLOCK_M": 16},
+        {"inputs_ptr": "*bf16", "packed_ptr": "*i32", "scales_ptr": "*i32"},
+        {"GROUP_SIZE": 128, "SLICE": 32, "BLOCK_N": 128, "BLOCK_M": 16},
     ),
     (
         weight_only.multiply_bytes,

@@ -14,6 +14,7 @@ from engine.kernels.weight_only import (
     int4_product,
     num_segments,
     pack_int4,
+    pack_scales,
     quantize_rows_fused,
 )
 from engine.quantization.float8 import quantize_rows
@@ -32,9 +33,8 @@ def relative_error(result: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def int4(weight: GroupWeight, inputs: torch.Tensor, segments: int) -> torch.Tensor:
-    scales, zeros = weight.scales.t().bfloat16().contiguous(), weight.zeros.t().half().contiguous()
-    packed = pack_int4(weight.codes)
-    return int4_product(inputs, packed, scales, zeros, group_size=weight.group_size, segments=segments)
+    packed, scales = pack_int4(weight.codes), pack_scales(weight.scales, weight.zeros)
+    return int4_product(inputs, packed, scales, group_size=weight.group_size, segments=segments)
 
 
 def as_read(weight: GroupWeight) -> torch.Tensor:
@@ -110,6 +110,13 @@ def test_rows_are_quantized_as_torch_does_it() -> None:
 )
 def test_inputs_are_cut_where_outputs_alone_leave_processors_idle(num_out: int, num_in: int, expected: int) -> None:
     assert num_segments(num_out, num_in, 132) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_out", "num_in", "expected"), [(28672, 4096, 1), (6144, 4096, 4), (4096, 14336, 4), (4096, 4096, 4)]
+)
+def test_int4_weights_are_cut_as_was_quickest_on_an_h200(num_out: int, num_in: int, expected: int) -> None:
+    assert num_segments(num_out, num_in, 132, is_int4=True) == expected
 
 
 def test_a_cpu_never_gets_them() -> None:
