@@ -47,7 +47,7 @@ _TASK: Final = re.compile(
     rf"\s*(?:{_any_of(TASK_REQUESTS)}) +(?=(?:(?:an?|the|some|\d+|[a-z]+) +)?(?:\w+ +)?(?:{_any_of(TASKS)})\b)",
     re.IGNORECASE,
 )
-_THANKS: Final = re.compile(rf"[\s,.!?-]+(?:{_any_of(THANKS)})[\s.!]*(?=\?|$)", re.IGNORECASE)
+_THANKS: Final = re.compile(rf"(?<![\s,.!?-])[\s,.!?-]+(?:{_any_of(THANKS)})[\s.!]*(?=\?|$)", re.IGNORECASE)
 
 
 def standard_form(text: str) -> str:

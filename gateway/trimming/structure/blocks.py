@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
 from gateway.trimming.structure.code_lines import code_end
-from gateway.trimming.structure.entries import is_section, open_quote, yaml_end
+from gateway.trimming.structure.entries import YamlRuns, is_section, open_quote
 
 BlockKind = Literal["prose", "fence", "code", "json", "table", "json_lines", "diff", "yaml", "sections"]
 
@@ -44,7 +44,7 @@ _MIN_SPARE_LINES: Final = 2000
 _COMMENT_START: Final = re.compile(r"\s*(?:#|//|/\*|\*/|(?<=\s)\*)|\s*$")
 _STRING_START: Final = re.compile(r"^[rRbBuUfF]?(\"\"\"|''')", re.MULTILINE)
 _BLOCK_COMMENT: Final = re.compile(r"^/\*", re.MULTILINE)
-_BLOCK_COMMENTS: Final = re.compile(r"/\*(?:[^*]|\*(?!/))*+\*/|^(?://|#).*", re.MULTILINE)
+_BLOCK_COMMENTS: Final = re.compile(r"/\*(?:[^*]|\*(?!/))*+(?:\*/|(?P<open>\Z))|^(?://|#).*", re.MULTILINE)
 _CODE_SHARE: Final = 0.6
 """Share of the text from the first to the last code from which all of it counts as code."""
 _SETTING: Final = re.compile(r"[\w.\"'-]+\s*[=:]|\s+\S|\]")
@@ -177,12 +177,17 @@ def _lead_start(text: str, code: str) -> int:
             before = text[: string.start()]
             return 0 if all(map(_COMMENT_START.match, before.splitlines())) else string.start()
     comment = _BLOCK_COMMENT.search(text)
-    if comment is not None and not _BLOCK_COMMENTS.sub("", text[comment.start() :]).strip():
+    if comment is not None and not _without_comments(text[comment.start() :]).strip():
         return comment.start()
     start, lines = len(text), text.splitlines(keepends=True)
     while lines and _COMMENT_START.match(lines[-1]):
         start -= len(lines.pop())
     return start + len(text[start:]) - len(text[start:].lstrip("\r\n"))
+
+
+def _without_comments(text: str) -> str:
+    """Return a text without its comments; one without an end stays."""
+    return _BLOCK_COMMENTS.sub(lambda found: "" if found["open"] is None else found.group(), text)
 
 
 def _joined(blocks: Sequence[Block]) -> Iterator[Block]:
@@ -224,9 +229,9 @@ def _runs(text: str) -> Iterator[Block]:
         return
     lines = text.splitlines(keepends=True)
     prose: list[str] = []
-    number, num_spare = 0, _MIN_SPARE_LINES + len(lines)
+    number, num_spare, yaml = 0, _MIN_SPARE_LINES + len(lines), YamlRuns(lines)
     while number < len(lines):
-        kind, end = _run_at(lines, number) if num_spare > 0 else (None, number + 1)
+        kind, end = _run_at(lines, number, yaml) if num_spare > 0 else (None, number + 1)
         if kind is None:
             num_spare -= end - number - 1
             prose.append(lines[number])
@@ -241,7 +246,7 @@ def _runs(text: str) -> Iterator[Block]:
         yield Block("prose", "".join(prose))
 
 
-def _run_at(lines: Sequence[str], start: int) -> tuple[BlockKind | None, int]:
+def _run_at(lines: Sequence[str], start: int, yaml: YamlRuns) -> tuple[BlockKind | None, int]:
     """Return the kind of the run that begins at a line, and the number of the line behind it.
 
     Where there is none, the number is that of the line behind those that were read for nothing.
@@ -262,7 +267,7 @@ def _run_at(lines: Sequence[str], start: int) -> tuple[BlockKind | None, int]:
         most = max(most, end)
     if (end := _table_end(lines, start)) > start:
         return "table", end
-    if (end := yaml_end(lines, start)) > start:
+    if (end := yaml.end_at(start)) > start:
         return "yaml", _behind_blanks(lines, end)
     if line[0] == "[" and is_section(line) and (end := _sections_end(lines, start)) > start:
         return "sections", _behind_blanks(lines, end)

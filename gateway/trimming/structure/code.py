@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from gateway.trimming.structure.segment import LineGroup, SegmentNode, TextSegment
@@ -28,7 +29,7 @@ _BRACED_TOKEN: Final = re.compile(
     r"`(?:[^`\\]++|\\.)*+(?:`|\Z)|//[^\n]*|/\*.*?(?:\*/|\Z)"
     rf"|(?:(?<=[=(,:!&|?{{;\[])[ ]?|(?<=return ))/(?![/*\s])(?:[^/\\\n\[]|\\.|{_CLASS_OF_REGEX}){{1,200}}/"
     # What only C++ reads opens a bracket here and closes it elsewhere.
-    r"|^[ \t]*\#[ \t]*ifdef[ \t]+__cplusplus\b.*?^[ \t]*\#[ \t]*endif[^\n]*"
+    r"|^[ \t]*\#[ \t]*ifdef[ \t]+__cplusplus\b.{0,2000}?^[ \t]*\#[ \t]*endif[^\n]*"
     rf"|{_CONDITION}|{_STRINGS}|{_BRACKETS}",
     re.DOTALL | re.MULTILINE,
 )
@@ -37,7 +38,7 @@ _CONTINUES: Final = re.compile(
     r"|[.?:,&|+*=<>%]|-[^-\w]|/[^/*]|\\"
 )
 _CLAUSE: Final = re.compile(r"(?:elif|elsif|else|except|finally|rescue|ensure)\b")
-_OUTER_NAME: Final = re.compile(r"^\s*nonlocal\b", re.MULTILINE)
+_OUTER_NAME: Final = re.compile(r"^[ \t]*nonlocal\b", re.MULTILINE)
 _ENDS_STATEMENT: Final = re.compile(r"[};]\s*$")
 _ATTACHED: Final = re.compile(r"@|#(?!if)|//|/\*|\*|template\b|export default$|async$|pub$")
 _UNFINISHED: Final = re.compile(r"(?:[\\,=+*%&|(\[{<.]|[^-]-|[^/*]/|=>|&&|\|\|)\s*$")
@@ -50,11 +51,14 @@ _CLASS: Final = re.compile(
     r"|unsafe|declare)(?:\([^)]*\))?\s+)*(?:class|interface|struct|impl|trait|namespace|module|object|extension"
     r"|protocol|mixin|record)\b"
 )
-_COMMENT: Final = re.compile(r"(?:(?<=\s)|^)(?://|\#(?!if|endif))[^\n\"'`]*$|/\*(?:[^*]|\*(?!/))*\*/\s*$", re.MULTILINE)
+_COMMENT: Final = re.compile(
+    r"(?:(?<=\s)|^)(?://|\#(?!if|endif))[^\n\"'`]{0,500}$|/\*(?:[^*]|\*(?!/)){0,500}+\*/\s*$", re.MULTILINE
+)
+"""Comment at the end of a line; a search reads 500 characters from each beginning at most."""
 _CLOSES: Final = re.compile(r"\s*(?:[)\]}]|#\s*endif\b)")
 _IF: Final = re.compile(r"\s*#\s*if")
 _ROW: Final = re.compile(r"\s*\(.*\),\s*$")
-_PRIVATE: Final = re.compile(r"^\s*(?:(?:static|async|get|set) )*#\w+\s*[=;(]", re.MULTILINE)
+_PRIVATE: Final = re.compile(r"^[ \t]*(?:(?:static|async|get|set) )*#\w+\s*[=;(]", re.MULTILINE)
 """Private member of JavaScript, without whose declaration the other members have no meaning."""
 
 
@@ -277,11 +281,21 @@ class _Splitter:
 
     def _code_before(self, number: int, first: int = 0) -> str:
         """Return the last line of code before a line."""
-        for before in range(number - 1, first - 1, -1):
-            code = _COMMENT.sub("", self._line(before)).strip()
-            if code:
-                return code
-        return ""
+        before = self._numbers_before[number]
+        return self._codes[before] if before >= first else ""
+
+    @cached_property
+    def _codes(self) -> list[str]:
+        """Lines without comments and white space."""
+        return [_COMMENT.sub("", self._line(number)).strip() for number in range(len(self._lines))]
+
+    @cached_property
+    def _numbers_before(self) -> list[int]:
+        """Number of the last line with code before each line and before the end; -1 without one."""
+        return [*itertools.accumulate(range(len(self._codes)), self._last_with_code, initial=-1)]
+
+    def _last_with_code(self, before: int, number: int) -> int:
+        return number if self._codes[number] else before
 
     def _group(self, first: int, body: int, end: int, last: int, children: list[SegmentNode]) -> SegmentNode | None:
         """Return what stands within a statement between its beginning and its end; None where that is too little."""

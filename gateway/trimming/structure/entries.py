@@ -30,30 +30,59 @@ def open_quote(line: str) -> str:
     return next((mark for mark in ('"""', "'''") if line.count(mark) % 2), "")
 
 
-def yaml_end(lines: Sequence[str], start: int) -> int:
-    """Return the end of the YAML that begins at a line: keys with values nested below them; the start without any."""
-    if lines[start][0].isspace() or not _YAML_KEY.match(lines[start]):
-        return start
-    end, num_nested, num_flush, block, key_indent = start, 0, 0, -1, 0
-    for number in range(start, len(lines)):
-        line = lines[number]
-        if line.isspace():
-            continue
-        indent = _indent(line)
-        if 0 <= block < indent:
+class YamlRuns:
+    """YAML among lines; each line is read once, whatever line the YAML is said to begin at."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = lines
+        self._stop = 0
+        """Number of the line behind what was read."""
+        self._ends: dict[int, int] = {}
+        """End of the YAML that begins at each line of what was read last."""
+
+    def end_at(self, start: int) -> int:
+        """Return the end of the YAML that begins at a line: keys with values below them; the start without any.
+
+        Args:
+            start: Number of a line, never a smaller one than before.
+        """
+        if start >= self._stop:
+            if self._lines[start][0].isspace() or not _YAML_KEY.match(self._lines[start]):
+                return start
+            self._read(start)
+        return self._ends.get(start, start)
+
+    def _read(self, start: int) -> None:
+        """Read on to a line that is no YAML; whatever flush key it is read from, it ends there."""
+        end, num_nested, num_flush, block, key_indent = start, 0, 0, -1, 0
+        starts: list[tuple[int, int, int]] = []
+        self._stop = len(self._lines)
+        for number in range(start, len(self._lines)):
+            line = self._lines[number]
+            if line.isspace():
+                continue
+            indent = _indent(line)
+            if 0 <= block < indent:
+                end = number + 1
+                continue
+            block = -1
+            is_key = _YAML_KEY.match(line) is not None
+            if not (is_key or indent > key_indent or line.lstrip().startswith(("#", "---"))):
+                self._stop = number
+                break
+            if is_key and not line[0].isspace():
+                starts.append((number, num_nested, num_flush))
+            key_indent = indent if is_key else key_indent
+            if _YAML_BLOCK.search(line):
+                block = indent
+            num_nested += is_key and indent > 0
+            num_flush += indent == 0
             end = number + 1
-            continue
-        block = -1
-        is_key = _YAML_KEY.match(line) is not None
-        if not (is_key or indent > key_indent or line.lstrip().startswith(("#", "---"))):
-            break
-        key_indent = indent if is_key else key_indent
-        if _YAML_BLOCK.search(line):
-            block = indent
-        num_nested += is_key and indent > 0
-        num_flush += indent == 0
-        end = number + 1
-    return end if num_nested >= _MIN_NESTED and num_nested >= num_flush else start
+        self._ends = {
+            number: end
+            for number, nested, flush in starts
+            if num_nested - nested >= max(_MIN_NESTED, num_flush - flush)
+        }
 
 
 _MIN_NESTED: Final = 4

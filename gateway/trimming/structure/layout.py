@@ -52,11 +52,11 @@ def _nodes_of(block: Block) -> list[SegmentNode]:
 
 
 def _fence_node(text: str) -> SegmentNode:
-    """Return a fenced block whose body is divided by its own structure; one without an end goes whole."""
+    """Return a fenced block whose body is divided by its own structure; one without an end or a body goes whole."""
     first = text.find("\n") + 1
     last = text.rstrip().rfind("\n") + 1
     info = text[:first].strip().lstrip("`~").strip()
-    if not 0 < first <= last or text[last:].strip().strip(text.lstrip()[0]):
+    if not 0 < first < last or text[last:].strip().strip(text.lstrip()[0]):
         return TextSegment(text)
     node = _body_node(text[first:last], info.split(" ")[0].lower())
     return TextSegment(text) if node is None else SegmentGroup([node], text[:first], text[last:])

@@ -17,9 +17,11 @@ _INDENTED: Final = re.compile(
 _BRACED: Final = re.compile(r"[{;][ \t]*(?://.*)?$", re.MULTILINE)
 _LITERAL: Final = re.compile(r"^[A-Za-z_]\w*(?:: [\w\[\], ]+)? = [\[({][ \t]*$", re.MULTILINE)
 """Literal that is bound to a name without a keyword, as in Python."""
-_HASH_LINE: Final = re.compile(r"^\s*#(?!\s*(?:include|define|if|endif|else|pragma|undef|\[|!?\[))", re.MULTILINE)
-_SLASH_LINE: Final = re.compile(r"^\s*(?:///?|/?\*)", re.MULTILINE)
-_STYLE_LINE: Final = re.compile(r"^\s*[a-z-]+:\s[^;{}\n]+;[ \t]*$|^[.#@:*a-z][^;{}()=]*\{[ \t]*$", re.MULTILINE)
+_HASH_LINE: Final = re.compile(r"^[ \t]*#(?!\s*(?:include|define|if|endif|else|pragma|undef|\[|!?\[))", re.MULTILINE)
+_SLASH_LINE: Final = re.compile(r"^[ \t]*(?:///?|/?\*)", re.MULTILINE)
+_STYLE_LINE: Final = re.compile(
+    r"^[ \t]*[a-z-]+:\s[^;{}\n]+;[ \t]*$|^[.#@:*a-z][^;{}()=]{0,500}\{[ \t]*$", re.MULTILINE
+)
 _SQL_LINE: Final = re.compile(r"^(?:INSERT INTO|CREATE TABLE|SELECT|UPDATE|DELETE FROM|ALTER TABLE|--)\b", re.MULTILINE)
 _STYLES: Final = frozenset({"css", "scss", "less"})
 _OF_LANGUAGE: Final[Mapping[str, tuple[bool, str]]] = {

@@ -10,6 +10,7 @@ import random
 import re
 import sched
 import statistics
+import time
 import tomllib
 import types
 from types import ModuleType
@@ -430,3 +431,28 @@ def test_a_sentence_over_several_lines_stays_whole() -> None:
 )
 def test_deep_nesting_is_read_to_a_bounded_depth(text: str) -> None:
     assert whole(text) == text
+
+
+@pytest.mark.parametrize("language", ["toml", "ini", "csv", "tsv", "yaml", "json", "diff", "python", ""])
+def test_a_fence_without_a_body_stays(language: str) -> None:
+    text = f"```{language}\n```\n"
+    assert whole(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: b\n" * 8000,
+        "```\na {\n" + "\n" * 40_000 + "b {\n```\n",
+        "```js\nf(\n" + "\n" * 40_000 + ");\n```\n",
+        "```python\nx = [\n" + " # a\n" * 8000 + " 1,\n 2,\n]\n```\n",
+        "/*\n" * 13_000 + "a = 1;\nb = 2;\nc = 3;\n",
+        "```js\nx = [\n a,\n" + " //" * 13_000 + '"\n b,\n c,\n];\n```\n',
+        "```c\n" + "#ifdef __cplusplus\n" * 2000 + "```\n",
+    ],
+    ids=["settings", "blank lines", "blank lines in brackets", "comments", "open comments", "slashes", "conditions"],
+)
+def test_time_grows_with_the_length_of_a_text_and_not_with_its_square(text: str) -> None:
+    began = time.process_time()
+    assert whole(text) == text
+    assert time.process_time() - began < 1.5, "several times what it takes here; with the square it takes longer"
