@@ -8,7 +8,6 @@ import pytest
 
 from engine.protocol import (
     Fatal,
-    Phase,
     Shutdown,
 )
 from tests.engine.core.test_process import core_thread, greedy_add
@@ -32,8 +31,7 @@ def test_a_pool_too_small_for_the_model_shortens_what_a_sequence_may_reach(check
 
 def test_a_sequence_longer_than_the_model_reaches_is_a_wrong_setting(checkpoint: Path) -> None:
     with core_thread(model_dir=str(checkpoint), device="cpu", num_threads=1, max_model_len=257) as (front, status):
-        while isinstance(message := front.receive(), Phase):
-            pass
+        message = front.receive_after_progress()
         assert isinstance(message, Fatal)
         assert message.is_settings
         assert "max_model_len: the model reaches 256 tokens, got 257" in message.message

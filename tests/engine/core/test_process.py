@@ -70,8 +70,14 @@ class Front:
             if isinstance(message, Phase):
                 phases.append(message)
 
+    def receive_after_progress(self) -> ToFront:
+        """The next frame that is neither the end of a phase nor a compilation."""
+        while isinstance(message := self.receive(), Phase | Compiling):
+            pass
+        return message
+
     def step(self) -> StepReport:
-        message = self.receive()
+        message = self.receive_after_progress()
         assert isinstance(message, StepReport), message
         return message
 

@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.core.fault_isolation import FaultIsolation
-from engine.protocol import Fatal, Phase, Shutdown
+from engine.protocol import Fatal, Shutdown
 from tests.engine.core.checkpoints import MAX_MODEL_LEN, VOCAB_SIZE
 from tests.engine.core.test_process import core_thread, greedy_add
 from tests.engine.core.tiny_core import PROMPTS, TinyCore
@@ -114,8 +114,7 @@ def test_a_core_serves_and_refuses_what_states_do_not_allow(folder: Path, refere
         ({"max_loras": 1}, "max_loras: adapters of models with recurrent layers are not served"),
     ):
         with core_thread(**settings, **refused) as (front, status):
-            while isinstance(message := front.receive(), Phase):
-                pass
+            message = front.receive_after_progress()
             assert isinstance(message, Fatal)
             assert reason in message.message
             assert status.result(TIMEOUT_S) == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.protocol import Fatal, Phase, Shutdown
+from engine.protocol import Fatal, Shutdown
 from tests.engine.core.checkpoints import transformers_greedy, write_checkpoint
 from tests.engine.core.test_process import core_process, core_thread, greedy_add
 
@@ -60,8 +60,7 @@ def test_a_core_of_two_processes_serves_and_leaves_none_behind(tmp_path: Path, c
 
 def test_a_model_that_cannot_be_split_is_fatal_and_named(checkpoint: Path) -> None:
     with core_thread(model_dir=str(checkpoint), device="cpu", num_threads=1, tensor_parallel=3) as (front, status):
-        while isinstance(message := front.receive(), Phase):
-            pass
+        message = front.receive_after_progress()
         assert isinstance(message, Fatal)
         assert "3 does not divide num_attention_heads 4" in message.message
         assert status.result(_TIMEOUT_S) == 1

@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import Qwen3ForCausalLM
 
-from engine.protocol import AdapterReport, Add, Fatal, LoadAdapter, Phase, Shutdown, StepReport, UnloadAdapter
+from engine.protocol import AdapterReport, Add, Fatal, LoadAdapter, Shutdown, StepReport, UnloadAdapter
 from engine.spec_decode.proposers.medusa import MedusaProposer
 from engine.step.drafting import Drafter
 from tests.engine.core.test_process import Front, core_thread, greedy_add
@@ -187,8 +187,7 @@ def _with(seq_id: int, prompt: list[int], adapter: str | None) -> Add:
 )
 def test_a_wrong_setting_is_named(settings: dict[str, Any], message: str, checkpoint: Path) -> None:
     with core_thread(model_dir=str(checkpoint), device="cpu", num_threads=1, **settings) as (front, status):
-        while isinstance(found := front.receive(), Phase):
-            pass
+        found = front.receive_after_progress()
         assert isinstance(found, Fatal)
         assert found.is_settings
         assert re.search(message, found.message), found.message
