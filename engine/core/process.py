@@ -14,7 +14,7 @@ from engine.config import CoreConfig, EngineConfigError, parse_config
 from engine.core.inbox import FrontGoneError
 from engine.core.outbox import Outbox
 from engine.core.standby import StandbyEnded
-from engine.cpu.jit.failure import compilation_told_to
+from engine.cpu.jit.failure import compilation_reported_to
 from engine.garbage import exclude_loaded
 from engine.protocol import Compiling, Fatal
 
@@ -82,7 +82,7 @@ def run_core(
     outbox = Outbox(sock, clock)
     try:
         config = parse_config(config_text)
-        with compilation_told_to(lambda what: outbox.send(Compiling(what))):
+        with compilation_reported_to(lambda what: outbox.send(Compiling(what))):
             _serve(
                 sock, outbox, config, clock, is_standby=is_standby, compiler_crash=compiler_crash, on_loaded=on_loaded
             )

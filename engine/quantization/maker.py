@@ -70,7 +70,7 @@ class LinearMaker:
         self._waiting: list[CalibratedLinear] = []
         self.num_calibrated = 0
         """Number of projections that `settle` has quantized."""
-        self.num_kept = 0
+        self.num_retained = 0
         """Number of these that are int8."""
         self.num_packed: Counter[str] = Counter()
         """Number of the checkpoint's own quantized tensors by the form that they are kept in."""
@@ -157,7 +157,7 @@ class LinearMaker:
         found = quantize_calibrated(weight, _GROUP_SIZE, moments)
         self.num_calibrated += 1
         if linear.is_sensitive and moments.error(found.dequantize(), weight) > _MOST_LOSS:
-            self.num_kept += 1
+            self.num_retained += 1
             return self._channels(quantize_channels(weight), linear.bias)
         return self._grouped(found, linear.bias, weight.dtype)
 

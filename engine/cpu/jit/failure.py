@@ -19,8 +19,8 @@ class CompileError(RuntimeError):
 
 
 @contextmanager
-def compilation_told_to(listener: Callable[[str], None]) -> Iterator[None]:
-    """Tell a listener what this thread begins to compile inside, and the empty text when it is done.
+def compilation_reported_to(listener: Callable[[str], None]) -> Iterator[None]:
+    """Report to a listener what this thread begins to compile inside, and the empty text when it is done.
 
     A crash of LLVM ends the process without an exception, so only another process can know of it.
     """
@@ -34,12 +34,12 @@ def compilation_told_to(listener: Callable[[str], None]) -> Iterator[None]:
 @contextmanager
 def reported_as_compile_error(what: str) -> Iterator[None]:
     """Raise CompileError for whatever Numba, LLVM and their caches raise inside; `what` names the work."""
-    with _told(what), _raised_as_compile_error(what):
+    with _reported(what), _raised_as_compile_error(what):
         yield
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
+def _reported(what: str) -> Iterator[None]:
     listener = _listener.get()
     if listener is None:
         yield

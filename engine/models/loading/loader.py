@@ -98,9 +98,9 @@ def load_model(
     if maker.num_packed:
         forms = ", ".join(f"{count} {form}" for form, count in sorted(maker.num_packed.items()))
         logger.info("%s: quantized tensors of the model: %s", model_dir.name, forms)
-    if maker.num_kept:
-        kept = f"{maker.num_kept} of {maker.num_calibrated} projections stay in int8"
-        logger.info("%s: %s, because their outputs would lose too much in int4", model_dir.name, kept)
+    if maker.num_retained:
+        retained = f"{maker.num_retained} of {maker.num_calibrated} projections stay in int8"
+        logger.info("%s: %s, because their outputs would lose too much in int4", model_dir.name, retained)
     if config.is_multimodal or checkpoint.num_ignored:
         logger.info("%s: text only; %d tensors of other parts are ignored", model_dir, checkpoint.num_ignored)
     return model

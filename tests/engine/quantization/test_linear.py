@@ -63,11 +63,11 @@ def test_int4_falls_back_to_int8_where_groups_do_not_divide_the_inputs() -> None
 
 
 @pytest.mark.parametrize(
-    ("is_sensitive", "has_4_bits", "num_kept"), [(True, False, 1), (True, True, 0), (False, False, 0)]
+    ("is_sensitive", "has_4_bits", "num_retained"), [(True, False, 1), (True, True, 0), (False, False, 0)]
 )
 @torch.inference_mode()
 def test_a_sensitive_projection_stays_int8_where_int4_would_lose_too_much(
-    is_sensitive: bool, has_4_bits: bool, num_kept: int
+    is_sensitive: bool, has_4_bits: bool, num_retained: int
 ) -> None:
     torch.manual_seed(5)
     weight, inputs = torch.randn(128, 256), torch.randn(40, 256)
@@ -80,7 +80,7 @@ def test_a_sensitive_projection_stays_int8_where_int4_would_lose_too_much(
 
     found.settle()
 
-    assert (found.num_kept, found.num_calibrated) == (num_kept, 1)
+    assert (found.num_retained, found.num_calibrated) == (num_retained, 1)
     error = float((linear.apply(inputs) - expected).norm() / expected.norm())
     assert (error < 0.02) == (is_sensitive or has_4_bits)
 

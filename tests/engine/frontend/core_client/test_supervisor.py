@@ -147,9 +147,9 @@ async def test_only_a_crash_while_the_core_compiles_makes_others_compile_nothing
     await cores.close()
 
 
-async def test_later_cores_are_told_how_the_compiler_ended_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_later_cores_get_the_crash_of_the_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in = tmp_path / "python"
-    stand_in.write_text('#!/bin/sh\nfor last; do :; done\necho "$last" > "$0.told"\n')
+    stand_in.write_text('#!/bin/sh\nfor last; do :; done\necho "$last" > "$0.given"\n')
     stand_in.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(stand_in))
     spawner = CoreSpawner(CoreConfig.of(model_dir=Path("/models/tiny")))
@@ -158,9 +158,9 @@ async def test_later_cores_are_told_how_the_compiler_ended_one(tmp_path: Path, m
     for spawn in (spawner.serving, spawner.standby):
         process = await spawn(tmp_path / "core.sock")
         assert await process.wait() == 0
-        told = tmp_path / "python.told"
-        assert told.read_text() == "SIGILL ended the last core while it compiled numba\n"
-        told.unlink()
+        given = tmp_path / "python.given"
+        assert given.read_text() == "SIGILL ended the last core while it compiled numba\n"
+        given.unlink()
 
 
 async def test_the_socket_is_private_and_gone_once_the_core_is_connected() -> None:

@@ -72,7 +72,7 @@ def test_the_bundled_model_computes_nearly_its_own_states_in_4_bits(caplog: pyte
     assert not caplog.records
 
 
-def test_the_log_says_how_many_projections_stay_in_int8(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_states_how_many_projections_stay_in_int8(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         model, _ = load(model_dir("small"), "int4")
 
