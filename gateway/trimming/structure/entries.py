@@ -31,7 +31,7 @@ def open_quote(line: str) -> str:
 
 
 class YamlRuns:
-    """YAML among lines; each line is read once, whatever line the YAML is said to begin at."""
+    """YAML among lines; each line is read once, at whatever line the YAML begins."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
