@@ -246,36 +246,26 @@ def test_queries_with_a_gate_and_recurrent_layers_may_be_quantized(name: str, va
     assert difference(quantized, plain, [8]) < max(FORMS[name].tolerance, 0.08)
 
 
+_FP8_BY_TENSOR: dict[str, Any] = {
+    "actorder": None,
+    "block_structure": None,
+    "dynamic": False,
+    "group_size": None,
+    "num_bits": 8,
+    "observer": "minmax",
+    "observer_kwargs": {},
+    "strategy": "tensor",
+    "symmetric": True,
+    "type": "float",
+}
 # The settings of a published checkpoint, with all the keys that its exporter writes.
 PUBLISHED_FP8: dict[str, Any] = {
     "config_groups": {
         "group_0": {
-            "input_activations": {
-                "actorder": None,
-                "block_structure": None,
-                "dynamic": False,
-                "group_size": None,
-                "num_bits": 8,
-                "observer": "minmax",
-                "observer_kwargs": {},
-                "strategy": "tensor",
-                "symmetric": True,
-                "type": "float",
-            },
+            "input_activations": _FP8_BY_TENSOR,
             "output_activations": None,
             "targets": ["Linear"],
-            "weights": {
-                "actorder": None,
-                "block_structure": None,
-                "dynamic": False,
-                "group_size": None,
-                "num_bits": 8,
-                "observer": "minmax",
-                "observer_kwargs": {},
-                "strategy": "tensor",
-                "symmetric": True,
-                "type": "float",
-            },
+            "weights": _FP8_BY_TENSOR,
         }
     },
     "format": "float-quantized",
