@@ -298,7 +298,7 @@ class UpstreamResponse:
 
     def _is_ended(self) -> bool:
         if self._error is not None:
-            raise self._error
+            raise _without_traceback(self._error)
         return self._is_finished
 
     async def _make_room(self, room: BodyMemory, num_bytes: int) -> None:
@@ -346,7 +346,7 @@ class UpstreamResponse:
         try:
             while self.status == 0:
                 if self._error is not None:
-                    raise self._error
+                    raise _without_traceback(self._error)
                 waiter = self._waiter = self._loop.create_future()
                 try:
                     await waiter
@@ -424,3 +424,17 @@ class UpstreamResponse:
         self._source = None
         self._error = error
         self._wake()
+
+
+def _without_traceback(error: BaseException) -> BaseException:
+    """Return an equal error to raise; errors of the sink, whose traceback tells its fault, are returned as they are.
+
+    The traceback of a raised error holds the frames of its reader, and those hold the response. A response that held
+    the raised error itself would be in a reference cycle with them. Readers may also share one error.
+    """
+    if not isinstance(error, UpstreamError):
+        return error
+    same = type(error).__new__(type(error), *error.args)
+    same.__dict__.update(error.__dict__)
+    same.__cause__ = error.__cause__
+    return same

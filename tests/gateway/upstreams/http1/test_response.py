@@ -1,13 +1,24 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
+from asyncio import Event
 
 import pytest
 
-from gateway.upstreams.http1.errors import InterChunkTimeout
+from gateway.upstreams.http1.errors import InterChunkTimeout, ResponseClosed
 from gateway.upstreams.http1.request import ExchangeTimeouts
 from tests.gateway.upstreams.conftest import Serve
-from tests.gateway.upstreams.scripted import CHUNKED_HEAD, LAST_CHUNK, NO_TIMEOUTS, POST, Peer, chunk
+from tests.gateway.upstreams.scripted import (
+    CHUNKED_HEAD,
+    LAST_CHUNK,
+    NO_TIMEOUTS,
+    POST,
+    Peer,
+    chunk,
+    sending_then_waiting,
+)
 
 PIECE = b"x" * 16_384
 NUM_PIECES = 200  # 3.2 MB: far more than the buffers of both sockets
@@ -145,3 +156,25 @@ async def test_pausing_and_resuming_are_idempotent_and_harmless_after_the_end(se
     response.close()
     response.pause()
     response.resume()
+
+
+async def test_a_response_that_fails_is_freed_without_the_collector(serve: Serve) -> None:
+    _, client = await serve(sending_then_waiting(CHUNKED_HEAD))
+
+    async def read_until_closed() -> weakref.ref[Event]:
+        """Read with the response and more in local variables, as callers do."""
+        beside = Event()
+        response = await client.send(POST, NO_TIMEOUTS)
+        asyncio.get_running_loop().call_soon(response.close)
+        try:
+            await response.read(100)
+        except ResponseClosed:
+            return weakref.ref(beside)
+        raise AssertionError("the response was closed while it was read")
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert (await read_until_closed())() is None
+    finally:
+        gc.enable()
