@@ -1,8 +1,9 @@
 """RecallDelivery: sends recall notices to webhooks, from one process among all that share the store.
 
 A notice is sent until its receiver takes it: at least once, and once as long as no process is lost between the
-receiver's answer and the record of it. Its id is the same every time. While a receiver fails, its tenant's pauses
-double. A notice whose receiver still fails `give_up_s` after the recall is given up, and stays readable.
+receiver's answer and the record of it. Its id is the same every time. Tenants do not wait for each other: each has a
+delivery of its own. While a receiver fails, its tenant's pauses double. A notice whose receiver still fails
+`give_up_s` after the recall is given up, and stays readable.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final, Literal
 
 from gateway.recalls.notice import RecallNotice
@@ -29,7 +31,9 @@ LONGEST_PAUSE_S: Final = 600.0
 RESETTLE_S: Final = 30.0
 """Time between two checks for findings that another process did not finish."""
 _SHARE_S: Final = 5.0
-"""Time after which the next tenant's notices are sent."""
+"""Time after which a delivery ends, so that another tenant's can begin."""
+_MAX_AT_ONCE: Final = 16
+"""Deliveries at the same time."""
 _MAX_SENT: Final = 10_000
 
 Post = Callable[[RecallWebhook, RecallNotice], Awaitable[str | None]]
@@ -58,6 +62,8 @@ class _Receiver:
 
     pauses: DoublingPauses = field(default_factory=lambda: DoublingPauses(FIRST_PAUSE_S, LONGEST_PAUSE_S))
     not_before: float = 0.0
+    begun_at: float = 0.0
+    """Time at which its last delivery began."""
     idle_at: int | None = None
     """Version of the tenant's notices at which nothing was left to send."""
 
@@ -86,7 +92,8 @@ class RecallDelivery:
         self._sent: Recent[str, None] = Recent(_MAX_SENT)
         """Notices that a receiver took, in case the store cannot record that at once."""
         self._resettle_at = 0.0
-        self._turn = asyncio.Lock()
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        """Deliveries by tenant."""
         self._is_closing = False
         self._has_news = asyncio.Event()
 
@@ -99,34 +106,52 @@ class RecallDelivery:
         await self._recalls.is_wanted.wait()
         while not self._is_closing:
             with suppress(StoreUnavailable):  # its observer has the error
-                await self.step()
+                await self._begin_due()
             await until_set_again(self._has_news, TICK_S)
 
     async def step(self) -> None:
         """Send what is due, if this process holds the lease. Raises StoreUnavailable."""
-        async with self._turn:
-            if self._is_closing or not await self._lease.hold():
-                return
-            if self._clock() >= self._resettle_at:
-                await self._resettle(self._recalls.tenants)
-                self._resettle_at = self._clock() + RESETTLE_S
-            webhooks = self._rules.webhooks()
-            for gone in self._receivers.keys() - webhooks.keys():
-                del self._receivers[gone]
-            for tenant, webhook in webhooks.items():
-                receiver = self._receivers.setdefault(tenant, _Receiver())
-                if self._clock() >= receiver.not_before:
-                    await self._deliver(tenant, webhook, receiver)
+        await self._begin_due()
+        await asyncio.gather(*self._under_way.values())
 
     async def aclose(self) -> None:
-        """Finish the attempt under way, and let another process send."""
+        """Finish the attempts under way, and let another process send."""
         self._is_closing = True
         self._has_news.set()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(ATTEMPT_S + TICK_S):
-                await self._turn.acquire()
-                self._turn.release()
+        if self._under_way:
+            _, late = await asyncio.wait(self._under_way.values(), timeout=ATTEMPT_S + TICK_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
         await self._lease.release()
+
+    async def _begin_due(self) -> None:
+        """Begin the deliveries that are due, as far as there is room for them. Raises StoreUnavailable."""
+        if self._is_closing or not await self._lease.hold():
+            return
+        if self._clock() >= self._resettle_at:
+            await self._resettle(self._recalls.tenants)
+            self._resettle_at = self._clock() + RESETTLE_S
+        webhooks = self._rules.webhooks()
+        for gone in self._receivers.keys() - webhooks.keys():
+            del self._receivers[gone]
+        due = []
+        for tenant in webhooks.keys() - self._under_way.keys():
+            receiver = self._receivers.setdefault(tenant, _Receiver())
+            if self._clock() >= receiver.not_before:
+                due.append((receiver.begun_at, tenant, receiver))
+        # Those that waited longest begin, so that slow receivers do not use all the room.
+        for _, tenant, receiver in sorted(due, key=itemgetter(0, 1))[: _MAX_AT_ONCE - len(self._under_way)]:
+            receiver.begun_at = self._clock()
+            delivery = self._run_delivery(tenant, webhooks[tenant], receiver)
+            self._under_way[tenant] = asyncio.create_task(delivery, name=f"recalls {tenant}")
+
+    async def _run_delivery(self, tenant: str, webhook: RecallWebhook, receiver: _Receiver) -> None:
+        try:
+            with suppress(StoreUnavailable):  # its observer has the error
+                await self._deliver(tenant, webhook, receiver)
+        finally:
+            del self._under_way[tenant]
 
     async def _resettle(self, tenants: Iterable[str]) -> None:
         """Go on with findings that a lost process left, and close those that are old enough."""

@@ -5,6 +5,7 @@ The holder renews it every TRY_S, and the others try as often to take it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -27,6 +28,8 @@ class StoreLease:
         self._clock = clock
         self._version: int | None = None
         self._tried_at: float | None = None
+        self._turn = asyncio.Lock()
+        """Two renewals at the same time would each take the lease from the other."""
 
     async def hold(self) -> bool:
         """Return whether this process holds the lease now, taken or renewed where needed.
@@ -34,6 +37,10 @@ class StoreLease:
         Raises:
             StoreUnavailable: The store does not answer, and the last renewal is too long ago.
         """
+        async with self._turn:
+            return await self._hold()
+
+    async def _hold(self) -> bool:
         now = self._clock()
         if self._tried_at is not None and now - self._tried_at < TRY_S:
             return self._version is not None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -48,7 +50,9 @@ class Receivers:
 class Process:
     """One gateway's part."""
 
-    def __init__(self, store: Store, receivers: Receivers, name: str = "one") -> None:
+    def __init__(
+        self, store: Store, receivers: Receivers, name: str = "one", *, tenants: Sequence[str] = ("dev",)
+    ) -> None:
         self.store = RecallStore(store, retention_s=86_400.0, max_answers=1000, wall=receivers)
         sink = RecallSink(count_receiver=lambda end: None, recalled=lambda tenant, notice: None)
         self.recalls = Recalls(self.store, max_answers=1000, sink=sink)
@@ -58,7 +62,7 @@ class Process:
             StoreLease(store, "recalls", holder=name, clock=receivers),
             DeliveryRules(
                 post=receivers.post,
-                webhooks=lambda: {"dev": HOOK},
+                webhooks=lambda: {tenant: replace(HOOK, tenant=tenant) for tenant in tenants},
                 give_up_s=GIVE_UP_S,
                 note_end=receivers.note_end,
             ),
@@ -67,13 +71,13 @@ class Process:
         )
         self._receivers = receivers
 
-    async def recall(self, *requests: str) -> None:
+    async def recall(self, *requests: str, tenant: str = "dev") -> None:
         """Each was served an entry of its own that proved wrong."""
         for request in requests:
             now = self._receivers.now
             entry = f"of_{request}"
             answer = ReceivedAnswer(
-                tenant="dev", request_id=request, entry_id=entry, entry_tenant="dev", route="faq", served_at=now
+                tenant=tenant, request_id=request, entry_id=entry, entry_tenant=tenant, route="faq", served_at=now
             )
             self.recalls.note_served(answer)
             self.recalls.note_wrong(wrong_of(answer))
@@ -214,6 +218,48 @@ async def test_what_a_lost_process_left_is_finished_and_sent(store: Store, recei
     receivers.now += LATE_S + 1.0
     await other.delivery.step()
     assert await other.store.open_findings("dev") == []
+
+
+async def test_receivers_that_hang_delay_no_other_tenant(store: Store, receivers: Receivers) -> None:
+    tenants = [f"t{number}" for number in range(6)]
+    process = Process(store, receivers, tenants=tenants)
+    may_end, is_taken, post = asyncio.Event(), asyncio.Event(), receivers.post
+
+    async def hang(webhook: RecallWebhook, notice: RecallNotice) -> str | None:
+        if webhook.tenant != tenants[-1]:
+            await may_end.wait()
+            return "timed out"
+        is_taken.set()
+        return await post(webhook, notice)
+
+    process.delivery._rules = replace(process.delivery._rules, post=hang)
+    for tenant in tenants:
+        await process.recall(f"req_{tenant}", tenant=tenant)
+    process.recalls.is_wanted.set()
+    running = asyncio.create_task(process.delivery.run())
+    await asyncio.wait_for(is_taken.wait(), 5)
+    is_taken.clear()
+    await process.recall("req_later", tenant=tenants[-1])
+    process.delivery.wake()
+    await asyncio.wait_for(is_taken.wait(), 5)
+    assert receivers.taken == ["req_t5", "req_later"]
+    may_end.set()
+    await process.delivery.aclose()
+    await running
+    assert receivers.ends.count("failed") == 5
+
+
+async def test_every_tenant_has_its_turn_where_there_are_more_than_begin_at_once(
+    store: Store, receivers: Receivers
+) -> None:
+    tenants = [f"t{number:02}" for number in range(40)]
+    process = Process(store, receivers, tenants=tenants)
+    for tenant in tenants:
+        await process.recall(f"req_{tenant}", tenant=tenant)
+    for _ in range(3):
+        await process.delivery.step()
+        receivers.now += 1.0
+    assert sorted(receivers.taken) == [f"req_{tenant}" for tenant in tenants]
 
 
 async def test_closing_waits_for_the_attempt_under_way(store: Store, receivers: Receivers) -> None:

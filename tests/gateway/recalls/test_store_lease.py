@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from gateway.recalls.store_lease import LEASE_S, TRY_S, StoreLease
 from gateway.store.base import Store, StoreUnavailable
 from tests.gateway.store.wrapped_store import SwitchedStore
@@ -54,3 +56,11 @@ async def test_without_the_store_a_lease_lasts_for_half_its_time(store: Store) -
         except StoreUnavailable:
             continue
         raise AssertionError("it cannot know")
+
+
+async def test_renewals_at_the_same_time_do_not_take_the_lease_from_each_other(store: Store) -> None:
+    clock = Clock()
+    lease = StoreLease(store, "test", holder="one", clock=clock)
+    assert await lease.hold()
+    clock.now += TRY_S
+    assert await asyncio.gather(*(lease.hold() for _ in range(5))) == [True] * 5
