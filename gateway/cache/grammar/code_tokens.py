@@ -18,7 +18,7 @@ from gateway.cache.grammar.word_lists import CODE_WORDS, words_of
 _QUOTED: Final = re.compile(r"`([^`]+)`")
 _SIGNS: Final = re.compile(
     r"[\\$@#%^&*=<>{}\[\]|~_+/`]|--|[a-z][A-Z]|(?<!\S)-\w|\w-{2}|\(\)|::|[?!]\.|[KMGT]i?b(?:ps)?\b|\b[A-Za-z]!"
-    r"|(?<!\S)\?[?:](?!\S)|(?:UTC|GMT)[+-]\d|\w\([^()]*\)|(?<!\S)!\w|(?<!\S)[A-Za-z] [*/%&|^+-] [A-Za-z\d](?![\w'])"
+    r"|(?<!\S):[a-z]|(?<!\S)\?[?:](?!\S)|(?:UTC|GMT)[+-]\d|\w\([^()]*\)|(?<!\S)!\w|(?<!\S)[A-Za-z] [*/%&|^+-] [A-Za-z\d](?![\w'])"
 )
 """Any sign that can make a piece of text code."""
 _PROSE: Final = re.compile(
@@ -28,7 +28,7 @@ _PROSE: Final = re.compile(
 )
 _FLAG: Final = re.compile(r"[-+]{1,2}[A-Za-z][\w-]*(?:=\S*)?|-\d[\d.]*")
 _STRICT: Final = re.compile(
-    r"(?:UTC|GMT)[+-]\d|[\\$@^*=<>{}\[\]|~_]|\w[+-]{2}|[+-]{2}\w|[%&#!]\w|::|->|[?!]\.|\w\(\)|[a-z]\+="
+    r"(?:UTC|GMT)[+-]\d|[\\$@^*=<>{}\[\]|~_]|\w[+-]{2}|[+-]{2}\w|[%&#!]\w|::|->|[?!]\.|\w\(\)|[a-z]\+=|^:[a-z]"
 )
 _CALL: Final = re.compile(r"(?:[a-z_][\w.]*|[A-Z]\w*\.\w[\w.]*)\((?:[a-z]|[^)]*[\"'\d,][^)]*)\)|[A-Za-z]\(\w+\)")
 _BRACKETS: Final = re.compile(r"(?<=[\w\])>])[(\[{][^()\[\]{}]{0,60}[)\]}]")

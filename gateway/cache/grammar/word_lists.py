@@ -30,6 +30,8 @@ def _heads(text: str) -> dict[str, str]:
 
 _TEXTS: Final[dict[str, str]] = tomllib.loads(files("gateway.cache").joinpath("data/grammar.toml").read_text("utf-8"))
 CODE_WORDS: Final = words_of(_TEXTS["code_words"])
+NAMED_PARTS: Final = words_of(_TEXTS["named_parts"])
+KEYWORDS: Final = words_of(_TEXTS["keywords"])
 MODALS: Final = _classes(_TEXTS["modals"])
 """Class of each modal; some are two words."""
 TENSES: Final[Mapping[str, str]] = {
@@ -40,6 +42,8 @@ PAST_FORMS: Final = words_of(_TEXTS["past_forms"])
 PARTICIPLES: Final = words_of(_TEXTS["participles"])
 QUANTITIES: Final = _classes(_TEXTS["quantities"])
 ORDINALS: Final = _heads(_TEXTS["ordinals"])
+RELATIONS: Final = tuple(_heads(line) for line in _TEXTS["relations"].strip().splitlines())
+"""The first word of each relation's group, by line."""
 PERSONS: Final = _heads(_TEXTS["persons"])
 HELPING_VERBS: Final = _heads(_TEXTS["helping_verbs"])
 CLASS_WORDS: Final = frozenset(
@@ -88,7 +92,9 @@ ROMAN: Final[Mapping[str, str]] = {
 COUNTED_IN_ROMAN: Final = words_of(_TEXTS["counted_in_roman"])
 """Words behind which a single capital letter is a numeral."""
 BOUNDS: Final[Mapping[str, str]] = {
-    phrase: bound for bound in ("more", "less", "exact") for phrase in _phrases(_TEXTS[f"{bound}_than"])
+    phrase: bound
+    for bound in ("more_than", "at_least", "less_than", "at_most", "exact_than")
+    for phrase in _phrases(_TEXTS[bound])
 }
 """Kind of bound by the words before a number."""
 NUMBER_WORDS: Final = words_of(_TEXTS["number_words"])

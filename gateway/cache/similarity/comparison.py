@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from gateway.cache.similarity.stems import are_variants, synonym_groups
@@ -37,6 +38,17 @@ class Comparison(NamedTuple):
     def sides(self) -> tuple[tuple[Wording, Sequence[Word], Wording], ...]:
         """Each text with the words that only it has, and the other text."""
         return (self.prompt, self.only_prompt, self.cached), (self.cached, self.only_cached, self.prompt)
+
+    def share_a_neighbour(self, one: Word, other: Word) -> bool:
+        """Return whether equal words stand before, or behind, a word of the prompt and one of the other text."""
+        return not _neighbours(one, self.prompt.words).isdisjoint(_neighbours(other, self.cached.words))
+
+
+def _neighbours(word: Word, words: Sequence[Word]) -> set[tuple[int, str]]:
+    """Return what stands before (-1) and behind (1) a word."""
+    pairs = list(pairwise(words))
+    before = {(-1, first.stem) for first, second in pairs if second is word}
+    return before | {(1, second.stem) for first, second in pairs if first is word}
 
 
 def _split(words: Sequence[Word], others: Sequence[Word]) -> tuple[list[Word], list[Word]]:

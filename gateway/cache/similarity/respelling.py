@@ -23,7 +23,7 @@ MAX_SLIPS: Final = 3
 """Words that may be misspelt in one text."""
 MAX_SHORT: Final = 5
 """Letters of a name of programming that another one may begin with."""
-_WEIGHTY: Final = NEGATIONS | EXCEPTIONS | (CLASS_WORDS - {"does", "have"})
+_WEIGHTY: Final = NEGATIONS.union(EXCEPTIONS, CLASS_WORDS - {"does", "have"})
 _PLAIN: Final = frozenset(word for word in FUNCTION_WORDS - _WEIGHTY if len(word) > 3)
 """Words of grammar of four letters and more that narrow nothing."""
 _LISTED: Final = CLASS_WORDS.union(

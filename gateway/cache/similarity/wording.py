@@ -15,8 +15,8 @@ from gateway.cache.grammar.sentence_grammar import SentenceGrammar, sentence_gra
 from gateway.cache.grammar.spelling import are_one_word
 from gateway.cache.grammar.standard_form import standard_form
 from gateway.cache.grammar.vocabulary import is_known
-from gateway.cache.grammar.word_lists import COUNTED_IN_ROMAN, ROMAN, VERB_FORMS, words_of
-from gateway.cache.similarity.denials import is_exception, num_excepted
+from gateway.cache.grammar.word_lists import COUNTED_IN_ROMAN, KEYWORDS, NAMED_PARTS, ROMAN, VERB_FORMS, words_of
+from gateway.cache.similarity.denials import exception_of, exceptions_in
 from gateway.cache.similarity.language import ENGLISH_NAME, language_of
 from gateway.cache.similarity.lexicon import (
     AMOUNTS,
@@ -47,6 +47,7 @@ _MEMORY: Final = 16_384
 _SAME_IN_LOWER_CASE: Final = frozenset({"US", "IT", "WHO", "D", "M", "S", "T"})
 """Names that are words of grammar in lower case."""
 _BEFORE_MONTHS: Final = words_of("in of by since until till from to early late mid last next during")
+_RESULTS: Final = words_of("do return mean print give")
 _SCALES: Final = frozenset({"hundred", "thousand", "million", "billion", "trillion"})
 _CURRENCIES: Final = frozenset("$€£¥₹")
 _LETTER_A: Final = re.compile(r"(?<=[^\W\d_] )A(?![\w'])")
@@ -77,8 +78,8 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
     numbers: tuple[str, ...]
     units: frozenset[str]
     num_negations: int
-    num_exceptions: int
-    """Number of times that it narrows the question or leaves something out: `only`, `other than`, `-less`."""
+    exceptions: tuple[str, ...]
+    """Kinds in which it narrows the question or leaves something out, sorted: `only`, `other than`, `-less`."""
     question: str
     """The kind of answer that the question wants; empty when no word shows it."""
     clauses: tuple[frozenset[str], ...]
@@ -98,7 +99,12 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
         text = standard_form(plain)
         tokens = _tokens(text)
         is_whole = len(tokens) <= MAX_WORDS
-        reader = _Reader(tokens if is_whole else tokens[:MAX_WORDS], has_letter_a=_LETTER_A.search(text) is not None)
+        code = code_tokens(plain)
+        reader = _Reader(
+            tokens if is_whole else tokens[:MAX_WORDS],
+            has_letter_a=_LETTER_A.search(text) is not None,
+            is_about_code=code.is_about_code,
+        )
         language = language_of([token for token in reader.lowered if token[0].isalpha()])
         guards = GUARDS.get(language)
         reader.read(grammar=None if language == ENGLISH_NAME else frozenset() if guards is None else guards.free)
@@ -110,11 +116,11 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
             tuple(reader.numbers),
             frozenset(reader.units),
             reader.num_negations + (0 if guards is None else guards.num_negations(reader.lowered)),
-            reader.num_exceptions + num_excepted(reader.lowered),
+            tuple(sorted([*reader.exceptions, *exceptions_in(reader.lowered)])),
             question,
             _stems_of_clauses(text),
             language,
-            code_tokens(plain),
+            code,
             sentence_grammar(reader.lowered if language == ENGLISH_NAME else (), question),
             is_whole,
         )
@@ -126,7 +132,8 @@ class _Known(NamedTuple):
     word: Word
     unit: str | None
     is_negation: bool
-    is_exception: bool
+    exception: str
+    """Kind of the exception; empty for none."""
     number: tuple[str, str | None] | None
     """Value and unit."""
 
@@ -139,7 +146,7 @@ def _known(text: str) -> _Known:
         _word_of(text, bare),
         unit_of(text, after_number=False),
         _is_negation(text),
-        is_exception(text),
+        exception_of(text),
         number_of(text),
     )
 
@@ -166,8 +173,9 @@ _COMMON_STEMS: Final = frozenset(map(stem_of, COMMON_WORDS))
 class _Reader:
     """A reader that goes through the tokens once."""
 
-    def __init__(self, tokens: Sequence[str], *, has_letter_a: bool = False) -> None:
+    def __init__(self, tokens: Sequence[str], *, has_letter_a: bool = False, is_about_code: bool = False) -> None:
         self._tokens = tokens
+        self._is_about_code = is_about_code
         self._has_letter_a = has_letter_a
         self._first = next((at for at, token in enumerate(tokens) if token[0].isalpha()), 0)  # `¿` may stand before it
         num_capitals = sum([token[0].isupper() for token in tokens[1:]])
@@ -176,7 +184,8 @@ class _Reader:
         self.words: list[Word] = []
         self.numbers: list[str] = []
         self.units: set[str] = set()
-        self.num_negations = self.num_exceptions = 0
+        self.num_negations = 0
+        self.exceptions: list[str] = []
 
     def read(self, *, grammar: frozenset[str] | None) -> None:
         """Fill the lists; all words but those of `grammar` carry weight in a language other than English."""
@@ -236,18 +245,30 @@ class _Reader:
         word = known.word
         has_capital = self._tokens[at][0].isupper()
         self.num_negations += known.is_negation
-        self.num_exceptions += known.is_exception
+        if known.exception:
+            self.exceptions.append(known.exception)
         if known.unit is not None:
             self.units.add(known.unit)
         if has_capital and at > self._first and self._has_names and (word.rarity or self._is_designation(at)):
             word = word._replace(is_name=True, rarity=word.rarity or 1.0)
+        elif self._is_about_code and self._is_named_part(at):
+            word = Word(word.text, word.text, 1.0, is_code=True)
         self.words.append(word)
+
+    def _is_named_part(self, at: int) -> bool:
+        """Return whether a word names a part of a program: `while loop`, `what does sorted do`."""
+        word, before = self.lowered[at], self.lowered[at - 1] if at else ""
+        if word in FUNCTION_WORDS and word not in KEYWORDS:
+            return False
+        following = self._following(at)
+        return following in NAMED_PARTS or (before == "does" and following in _RESULTS)
 
     def _is_designation(self, at: int) -> bool:
         """Return whether a word of grammar in capitals is a name: `the US`, `plan A`."""
         token = self._tokens[at]
         if token == "May":
-            return self.lowered[at - 1] in _BEFORE_MONTHS
+            is_dated = self._following(at)[:1].isdigit() or self.lowered[at - 1][0].isdigit()
+            return is_dated or self.lowered[at - 1] in _BEFORE_MONTHS
         return token in _SAME_IN_LOWER_CASE or (token == "A" and self._has_letter_a)
 
 

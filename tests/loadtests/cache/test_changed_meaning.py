@@ -44,7 +44,7 @@ def test_the_other_words_are_in_no_list() -> None:
         for pair in some(kind, is_held_out=True):
             cached, prompt = set(pair.cached.lower().strip("?").split()), set(pair.prompt.lower().strip("?").split())
             changed = cached ^ prompt
-            lists = {"negation": NEGATIONS | EXCEPTIONS, "number": set(NUMBERS) - {"hundred"}, "unit": set(UNITS)}.get(
+            lists = {"negation": NEGATIONS.union(EXCEPTIONS), "number": set(NUMBERS) - {"hundred"}, "unit": set(UNITS)}.get(
                 kind, set()
             )
             assert changed.isdisjoint(lists), pair
