@@ -23,7 +23,7 @@ def _classes(text: str) -> dict[str, str]:
     return found
 
 
-def _heads(text: str) -> dict[str, str]:
+def heads_of(text: str) -> dict[str, str]:
     """Return for each word the first of its group; groups are separated by semicolons."""
     return {word: group.split()[0] for group in text.split(";") for word in group.split()}
 
@@ -41,11 +41,11 @@ TENSES: Final[Mapping[str, str]] = {
 PAST_FORMS: Final = words_of(_TEXTS["past_forms"])
 PARTICIPLES: Final = words_of(_TEXTS["participles"])
 QUANTITIES: Final = _classes(_TEXTS["quantities"])
-ORDINALS: Final = _heads(_TEXTS["ordinals"])
-RELATIONS: Final = tuple(_heads(line) for line in _TEXTS["relations"].strip().splitlines())
+ORDINALS: Final = heads_of(_TEXTS["ordinals"])
+RELATIONS: Final = tuple(heads_of(line) for line in _TEXTS["relations"].strip().splitlines())
 """The first word of each relation's group, by line."""
-PERSONS: Final = _heads(_TEXTS["persons"])
-HELPING_VERBS: Final = _heads(_TEXTS["helping_verbs"])
+PERSONS: Final = heads_of(_TEXTS["persons"])
+HELPING_VERBS: Final = heads_of(_TEXTS["helping_verbs"])
 CLASS_WORDS: Final = frozenset(
     word for words in (MODALS, TENSES, QUANTITIES, ORDINALS) for name in words for word in name.split()
 ) | {"going", "used"}
@@ -81,7 +81,7 @@ REQUESTS: Final = _phrases(_TEXTS["requests"])
 TASK_REQUESTS: Final = _phrases(_TEXTS["task_requests"])
 TASKS: Final = tuple(_TEXTS["tasks"].split())
 THANKS: Final = _phrases(_TEXTS["thanks"])
-VERB_FORMS: Final = _heads(_TEXTS["verb_forms"])
+VERB_FORMS: Final = heads_of(_TEXTS["verb_forms"])
 """The present form of each past form of an irregular verb."""
 VARIANTS: Final = words_of(_TEXTS["variants"])
 """Words behind a product's name or number that make another product of it."""

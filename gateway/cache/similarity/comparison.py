@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from gateway.cache.grammar.language_guards import GUARDS, LanguageGuards
 from gateway.cache.similarity.stems import are_variants, synonym_groups
 from gateway.cache.similarity.wording import Word, Wording
 
@@ -30,7 +31,7 @@ class Comparison(NamedTuple):
         """Compare two wordings."""
         shared, only_prompt = _split(prompt.words, cached.words)
         only_cached = _split(cached.words, prompt.words)[1][::-1]
-        _pair_off(only_prompt, only_cached)
+        _pair_off(only_prompt, only_cached, GUARDS.get(prompt.language))
         begin, end = _shared_ends(prompt.words, cached.words)
         return cls(prompt, cached, shared, only_prompt, only_cached, begin, end)
 
@@ -65,18 +66,20 @@ def _split(words: Sequence[Word], others: Sequence[Word]) -> tuple[list[Word], l
     return shared, rest
 
 
-def _pair_off(only_prompt: list[Word], only_cached: list[Word]) -> None:
+def _pair_off(only_prompt: list[Word], only_cached: list[Word], guards: LanguageGuards | None) -> None:
     """Take out pairs that mean the same or are forms of one word."""
     for one in list(only_prompt):
-        other = next((other for other in only_cached if _is_like(one, other)), None)
+        other = next((other for other in only_cached if _is_like(one, other, guards)), None)
         if other is not None:
             only_prompt.remove(one)
             only_cached.remove(other)
 
 
-def _is_like(one: Word, other: Word) -> bool:
+def _is_like(one: Word, other: Word, guards: LanguageGuards | None) -> bool:
     if not (one.rarity and other.rarity) or one.is_code or other.is_code:
         return False
+    if guards is not None and guards.are_one_verb(one.text, other.text):
+        return True
     return not synonym_groups(one.text).isdisjoint(synonym_groups(other.text)) or are_variants(one.text, other.text)
 
 

@@ -22,7 +22,7 @@ from gateway.cache.similarity.contrasts import (
     has_other_role,
     has_other_tense,
 )
-from gateway.cache.similarity.language import UNGUARDED
+from gateway.cache.similarity.language import ENGLISH_NAME, UNGUARDED
 from gateway.cache.similarity.lexicon import NEGATIONS, OPPOSITES
 from gateway.cache.similarity.stems import are_variants
 from gateway.cache.similarity.wording import Word, Wording
@@ -402,6 +402,8 @@ def _is_governed(extra: Sequence[Word], words: Sequence[Word], others: Sequence[
 def _is_narrowed(text: Wording, only: Sequence[Word], other: Wording, found: Comparison) -> bool:
     """Return whether nothing but a word before a thing was put in, so that it is a narrower one: `a tourist visa`."""
     put_in = text.words[found.begin : len(text.words) - found.end]
+    if text.language != ENGLISH_NAME:
+        return False
     if len(other.words) != found.begin + found.end or not 0 < len(put_in) <= MAX_PUT_IN or not found.end:
         return False
     narrowing, thing = put_in[-1], text.words[len(text.words) - found.end]

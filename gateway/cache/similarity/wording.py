@@ -17,7 +17,7 @@ from gateway.cache.grammar.standard_form import standard_form
 from gateway.cache.grammar.vocabulary import is_known
 from gateway.cache.grammar.word_lists import COUNTED_IN_ROMAN, KEYWORDS, NAMED_PARTS, ROMAN, VERB_FORMS, words_of
 from gateway.cache.similarity.denials import exception_of, exceptions_in
-from gateway.cache.similarity.language import ENGLISH_NAME, language_of
+from gateway.cache.similarity.language import ENGLISH_NAME, UNGUARDED, language_of, languages_of
 from gateway.cache.similarity.lexicon import (
     AMOUNTS,
     COMMON_WORDS,
@@ -44,6 +44,8 @@ _QUESTION_WORDS: Final = {"whats": "what", "which": "what", "whom": "who", "whos
 _QUESTION_SPAN: Final = 12
 """Number of first words among which the question word is searched."""
 _MEMORY: Final = 16_384
+_NOUNS_IN_CAPITALS: Final = frozenset({"german"})
+"""Languages that write every noun with a capital."""
 _SAME_IN_LOWER_CASE: Final = frozenset({"US", "IT", "WHO", "D", "M", "S", "T"})
 """Names that are words of grammar in lower case."""
 _BEFORE_MONTHS: Final = words_of("in of by since until till from to early late mid last next during")
@@ -93,8 +95,8 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
     is_whole: bool
 
     @classmethod
-    def of(cls, text: str) -> Wording:
-        """Take a text apart; never raises."""
+    def of(cls, text: str, language: str | None = None) -> Wording:
+        """Take a text apart, which is in the language that its words show if none is given; never raises."""
         plain = normal_form(text)
         text = standard_form(plain)
         tokens = _tokens(text)
@@ -105,18 +107,24 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
             has_letter_a=_LETTER_A.search(text) is not None,
             is_about_code=code.is_about_code,
         )
-        language = language_of([token for token in reader.lowered if token[0].isalpha()])
+        if language is None:
+            language = language_of(_letters_of(reader.lowered))
         guards = GUARDS.get(language)
         reader.read(grammar=None if language == ENGLISH_NAME else frozenset() if guards is None else guards.free)
-        question = _question(reader.lowered)
+        if guards is not None:
+            reader.num_negations, reader.exceptions = guards.num_negations(reader.lowered), []
+            reader.words = [word._replace(stem=guards.same.get(word.text, word.stem)) for word in reader.words]
+        if language in _NOUNS_IN_CAPITALS:
+            reader.words = [word._replace(is_name=False) for word in reader.words]
+        question = _question(reader.lowered) if guards is None else ""
         return cls(
             text,
             " ".join(reader.lowered),
             tuple(reader.words),
             tuple(reader.numbers),
             frozenset(reader.units),
-            reader.num_negations + (0 if guards is None else guards.num_negations(reader.lowered)),
-            tuple(sorted([*reader.exceptions, *exceptions_in(reader.lowered)])),
+            reader.num_negations,
+            tuple(sorted([*reader.exceptions, *(exceptions_in(reader.lowered) if guards is None else ())])),
             question,
             _stems_of_clauses(text),
             language,
@@ -124,6 +132,25 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
             sentence_grammar(reader.lowered if language == ENGLISH_NAME else (), question),
             is_whole,
         )
+
+
+def in_one_language(one: Wording, other: Wording) -> tuple[Wording, Wording]:
+    """Return two wordings in a language that both may be of, as they are where there is none."""
+    if one.language == other.language != UNGUARDED:
+        return one, other
+    ours, theirs = (languages_of(_letters_of(wording.text.split())) for wording in (one, other))
+    shared = sorted(ours & theirs, key=lambda name: (name not in (one.language, other.language), name))
+    if not shared:
+        return one, other
+    return _in_language(one, shared[0]), _in_language(other, shared[0])
+
+
+def _in_language(wording: Wording, language: str) -> Wording:
+    return wording if wording.language == language else Wording.of(wording.source, language)
+
+
+def _letters_of(lowered: Sequence[str]) -> list[str]:
+    return [token for token in lowered if token[0].isalpha()]
 
 
 class _Known(NamedTuple):
