@@ -42,8 +42,11 @@ PAST_FORMS: Final = words_of(_TEXTS["past_forms"])
 PARTICIPLES: Final = words_of(_TEXTS["participles"])
 QUANTITIES: Final = _classes(_TEXTS["quantities"])
 ORDINALS: Final = heads_of(_TEXTS["ordinals"])
-RELATIONS: Final = tuple(heads_of(line) for line in _TEXTS["relations"].strip().splitlines())
-"""The first word of each relation's group, by line."""
+_RELATIONS: Final = [heads_of(line) for line in _TEXTS["relations"].strip().splitlines()]
+RELATIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    word: tuple(groups.get(word, "") for groups in _RELATIONS) for line in _RELATIONS for word in line
+}
+"""For each relation the first word of its group in each line; empty in a line without it."""
 PERSONS: Final = heads_of(_TEXTS["persons"])
 HELPING_VERBS: Final = heads_of(_TEXTS["helping_verbs"])
 CLASS_WORDS: Final = frozenset(

@@ -18,7 +18,6 @@ _QUESTIONS: Final = words_of("how why when where who")
 """Kinds of questions of which no two have one answer; `what` may stand for any of them."""
 _IN_ANY_ORDER: Final = words_of("distanc between differenc versus vs and or")
 """Stems beside which the order of signs does not matter."""
-_ANY_RELATION: Final = frozenset[str]().union(*RELATIONS)
 _SPEAKERS: Final = words_of("i we you")
 _OTHERS: Final = words_of("he she they")
 _JOINTS: Final = words_of("and or")
@@ -121,9 +120,11 @@ def _deed(passive: Wording) -> tuple[str, str]:
     words = passive.words
     by = next((at for at, word in enumerate(words) if word.text == "by"), 0)
     agent = next((word.stem for word in words[by + 1 :] if word.rarity), "")
+    if not by or not agent:
+        return "", ""
     verb = words[by - 1]
     is_participle = verb.text in PARTICIPLES or verb.text in PAST_FORMS or verb.text.endswith("ed")
-    if not by or not agent or not is_participle or _ANY_BE.isdisjoint(word.text for word in words[:by]):
+    if not is_participle or _ANY_BE.isdisjoint(word.text for word in words[:by]):
         return "", ""
     return verb.stem, agent
 
@@ -141,19 +142,23 @@ def _is_undergone(deed: str, agent: str, active: Wording) -> bool:
 def has_other_place(found: Comparison) -> bool:
     """Return whether nothing but where, when or for whom differs: `inside`, `while`; `should I`, `should they`."""
     only_prompt, only_cached = found.only_prompt, found.only_cached
-    if any(word.rarity == 1.0 and word.text not in _ANY_RELATION for word in (*only_prompt, *only_cached)):
+    if any(word.rarity == 1.0 and word.text not in RELATIONS for word in (*only_prompt, *only_cached)):
         return False
-    for relations in RELATIONS:
-        pairs = ((one, other) for one in only_prompt if one.text in relations for other in only_cached)
-        if any(
-            relations.get(other.text, relations[one.text]) != relations[one.text] and found.share_a_neighbour(one, other)
-            for one, other in pairs
-        ):
-            return True
+    if any(
+        _relate_otherwise(one.text, other.text) and found.share_a_neighbour(one, other)
+        for one in only_prompt
+        for other in only_cached
+    ):
+        return True
     if not found.prompt.question == found.cached.question == "whether":
         return False
     ours, theirs = ({word.text for word in words} for words in (only_prompt, only_cached))
     return any(one & _SPEAKERS and other & _OTHERS for one, other in ((ours, theirs), (theirs, ours)))
+
+
+def _relate_otherwise(one: str, other: str) -> bool:
+    groups = zip(RELATIONS.get(one, ()), RELATIONS.get(other, ()), strict=False)
+    return any(ours and theirs and ours != theirs for ours, theirs in groups)
 
 
 def by_person(words: Sequence[Word], stems: Sequence[str]) -> list[str]:

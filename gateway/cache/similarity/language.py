@@ -50,7 +50,7 @@ def language_of(words: Sequence[str]) -> str:
     if num_english and is_english(words):
         return ENGLISH_NAME
     found = _likeliest(words)
-    if len(found) == 1 and found[0].num_small >= (1 if len(words) <= _FEW_WORDS else _MIN_SMALL):
+    if len(found) == 1 and found[0].num_small >= _least_small(words):
         return found[0].language
     return ENGLISH_NAME if is_english(words) else UNGUARDED
 
@@ -60,9 +60,18 @@ def languages_of(words: Sequence[str]) -> frozenset[str]:
     script = _script_of(words)
     if script is not None:
         return frozenset({script})
-    num_english = sum(word in ENGLISH for word in words)
-    found = {guarded.language for guarded in _likeliest(words) if guarded.num_small >= max(1, num_english)}
+    least = max(_least_small(words), sum(word in ENGLISH for word in words))
+    found = {guarded.language for guarded in _likeliest(words) if guarded.num_small >= least}
     return frozenset(found | {ENGLISH_NAME} if is_english(words) else found or {UNGUARDED})
+
+
+def may_be_english(words: Sequence[str]) -> bool:
+    """Return whether lower-case words are in Latin letters, and hardly any is another language's."""
+    return _script_of(words) is None and is_english(words)
+
+
+def _least_small(words: Sequence[str]) -> int:
+    return 1 if len(words) <= _FEW_WORDS else _MIN_SMALL
 
 
 class _Guarded(NamedTuple):

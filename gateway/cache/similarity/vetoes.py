@@ -51,7 +51,8 @@ _BOTH_WAYS: Final = words_of("far distance distances between difference differen
 """Words behind which the order of two things does not matter."""
 _SYMMETRIC: Final = words_of("and or vs versus between among & / v nor plus with")
 """Words between two things that may be named in either order."""
-_JOINTS: Final = words_of("and or nor &")
+_ADDING: Final = words_of("and &")
+_JOINTS: Final = _ADDING | words_of("or nor")
 _REPLACING: Final = words_of("replac substitut cover fill coat treat feed begin start end")
 """Stems behind which `x with y` is another thing than `y with x`."""
 _QUESTION_WORDS: Final = words_of("who whom what which")
@@ -168,9 +169,10 @@ def _is_built_from(ours: Sequence[Word], theirs: Sequence[Word]) -> bool:
 
 
 def _is_half_of_a_pair(found: Comparison) -> bool:
-    """Return whether one text is about two opposites and the other about one of them: `pros and cons`, `pros`."""
+    """Return whether one text is about two opposites and the other about one of them: `causes or cures`, `cons`."""
+    joints = _JOINTS if found.prompt.question == found.cached.question == "whether" else _ADDING
     return any(
-        (first.text, second.text) in OPPOSITES and joint.text in _JOINTS and any(one in (first, second) for one in only)
+        (first.text, second.text) in OPPOSITES and joint.text in joints and any(one in (first, second) for one in only)
         for text, only, _ in found.sides
         for first, joint, second in zip(text.words, text.words[1:], text.words[2:], strict=False)
     )
@@ -299,6 +301,8 @@ def _have_exchanged(prompt: Sequence[Word], cached: Sequence[Word]) -> bool:
     ours, theirs = ([word.stem for word in words if word.rarity] for words in (prompt, cached))
     if len(ours) != len(theirs) or len(ours) > MAX_TURNED:
         return False
+    if any(word.text == "by" for word in prompt) != any(word.text == "by" for word in cached):
+        return False  # the passive turns the order of its verb around
     moved = [at for at, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other]
     stays = set(range(len(ours))).difference(moved)
     return bool(moved) and all(

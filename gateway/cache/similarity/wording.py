@@ -135,14 +135,13 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
 
 
 def in_one_language(one: Wording, other: Wording) -> tuple[Wording, Wording]:
-    """Return two wordings in a language that both may be of, as they are where there is none."""
-    if one.language == other.language != UNGUARDED:
+    """Return two wordings in the language of one of them that the other may be of, too; else as they are."""
+    if one.language == other.language:
         return one, other
-    ours, theirs = (languages_of(_letters_of(wording.text.split())) for wording in (one, other))
-    shared = sorted(ours & theirs, key=lambda name: (name not in (one.language, other.language), name))
-    if not shared:
-        return one, other
-    return _in_language(one, shared[0]), _in_language(other, shared[0])
+    shared = languages_of(_letters_of(one.text.split())) & languages_of(_letters_of(other.text.split()))
+    for language in sorted({one.language, other.language} & shared - {UNGUARDED}, key=lambda name: name == ENGLISH_NAME):
+        return _in_language(one, language), _in_language(other, language)
+    return one, other
 
 
 def _in_language(wording: Wording, language: str) -> Wording:
