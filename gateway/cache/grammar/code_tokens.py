@@ -35,6 +35,8 @@ _BRACKETS: Final = re.compile(r"(?<=[\w\])>])[(\[{][^()\[\]{}]{0,60}[)\]}]")
 """Brackets directly behind a name, in which white space does not count."""
 _EXPRESSION: Final = re.compile(r"(?<!\S)[A-Za-z] [*/%&|^+-] [A-Za-z\d](?![\w'])")
 """An operator between two letters, or a letter and a digit."""
+_IN_LANGUAGE: Final = re.compile(r"\b(?:in|using|with) (?:C|R|Go)(?! (?:major|minor|sharp|flat))(?![\w.'-])")
+"""A language of programming whose name is a letter or a word."""
 _SUM: Final = re.compile(r"(?=.*[a-z])(?:[a-z]|\d+)(?:[-+*/](?:[a-z]|\d+))+")
 _LITERAL: Final = re.compile(r"([\"'])\d+\1")
 _DOTTED: Final = re.compile(r"(?<![\w@/.])[A-Za-z_]\w+(?:\.[A-Za-z_]\w+)+(?![\w@(])")
@@ -102,7 +104,7 @@ class CodeTokens(msgspec.Struct, frozen=True, gc=False):
 def code_tokens(text: str) -> CodeTokens:
     """Return the code-like parts of a text in normal form; never raises."""
     words = _WORD.findall(text)
-    is_about_code = any(word in CODE_WORDS for word in map(str.lower, words))
+    is_about_code = any(word in CODE_WORDS for word in map(str.lower, words)) or _IN_LANGUAGE.search(text) is not None
     if not is_about_code and _SIGNS.search(text) is None:
         return CodeTokens(forms=frozenset(words), dotted=_dotted(text))
     quoted: list[str] = []

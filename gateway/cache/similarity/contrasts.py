@@ -176,8 +176,11 @@ def _is_same_frame(found: Comparison) -> bool:
 
 
 def _is_under_way(text: Wording) -> bool:
-    """Return whether something is being done, as in `is it being built`."""
-    return any(word.text == "being" for word in text.words) and text.words[0].text in _BE
+    """Return whether something is being done, as in `is it being built`, or `has it been growing`."""
+    words = [word.text for word in text.words]
+    if any(first == "been" and second.endswith("ing") for first, second in pairwise(words)):
+        return True
+    return "being" in words and words[0] in _BE
 
 
 def _finite_pasts(text: Wording) -> set[str]:
