@@ -18,7 +18,8 @@ from gateway.cache.grammar.word_lists import CODE_WORDS, words_of
 _QUOTED: Final = re.compile(r"`([^`]+)`")
 _SIGNS: Final = re.compile(
     r"[\\$@#%^&*=<>{}\[\]|~_+/`]|--|[a-z][A-Z]|(?<!\S)-\w|\w-{2}|\(\)|::|[?!]\.|[KMGT]i?b(?:ps)?\b|\b[A-Za-z]!"
-    r"|(?<!\S):[a-z]|(?<!\S)\?[?:](?!\S)|(?:UTC|GMT)[+-]\d|\w\([^()]*\)|(?<!\S)!\w|(?<!\S)[A-Za-z] [*/%&|^+-] [A-Za-z\d](?![\w'])"
+    r"|(?<!\S):[a-z]|(?<!\S)\?[?:](?!\S)"
+    r"|(?:UTC|GMT)[+-]\d|\w\([^()]*\)|(?<!\S)!\w|(?<!\S)[A-Za-z] [*/%&|^+-] [A-Za-z\d](?![\w'])"
 )
 """Any sign that can make a piece of text code."""
 _PROSE: Final = re.compile(

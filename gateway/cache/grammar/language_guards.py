@@ -11,7 +11,6 @@ import msgspec
 
 from gateway.cache.grammar.word_lists import heads_of, words_of
 
-
 _MIN_ROOT: Final = 3
 
 
@@ -42,7 +41,12 @@ class LanguageGuards(msgspec.Struct, frozen=True, gc=False):
     def _is_form(self, infinitive: str, form: str) -> bool:
         for ending in self.infinitives:
             root = infinitive.removesuffix(ending)
-            if root != infinitive and len(root) >= _MIN_ROOT and form.startswith(root) and form[len(root) :] in self.endings:
+            if (
+                root != infinitive
+                and len(root) >= _MIN_ROOT
+                and form.startswith(root)
+                and form[len(root) :] in self.endings
+            ):
                 return True
         return False
 

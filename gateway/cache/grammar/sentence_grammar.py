@@ -134,9 +134,10 @@ def _ranks(words: Sequence[str]) -> Iterator[str]:
     """Give the words that choose one of an order or a part of a time."""
     for at, (first, second) in enumerate(pairwise(words)):
         is_last = second == "to" and words[at + 2 : at + 3] == ["last"]
-        if first in _RANKS and (is_last or _IS_SUPERLATIVE.fullmatch(second)):
-            yield first
-        elif first in _PARTS_OF_TIME and (second[0].isdigit() or second in _NAMED_TIMES):
+        is_time = second[0].isdigit() or second in _NAMED_TIMES
+        if (first in _PARTS_OF_TIME and is_time) or (
+            first in _RANKS and (is_last or _IS_SUPERLATIVE.fullmatch(second))
+        ):
             yield first
 
 

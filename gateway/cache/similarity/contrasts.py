@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from gateway.cache.grammar.word_lists import CLASS_WORDS, HELPING_VERBS, PARTICIPLES, PAST_FORMS, PERSONS, RELATIONS, words_of
+from gateway.cache.grammar.word_lists import (
+    CLASS_WORDS,
+    HELPING_VERBS,
+    PARTICIPLES,
+    PAST_FORMS,
+    PERSONS,
+    RELATIONS,
+    words_of,
+)
 from gateway.cache.similarity.comparison import Comparison
 from gateway.cache.similarity.wording import Word, Wording
 
@@ -108,11 +116,7 @@ def has_other_question(found: Comparison) -> bool:
 
 def has_other_role(found: Comparison) -> bool:
     """Return whether who does it in one text is whom it is done to in the other: `taught by Ada`, `taught Ada`."""
-    return any(_is_undergone(*_deed(one), other) for one, other in _either_way(found))
-
-
-def _either_way(found: Comparison) -> tuple[tuple[Wording, Wording], ...]:
-    return (found.prompt, found.cached), (found.cached, found.prompt)
+    return any(_is_undergone(*_deed(passive), active) for passive, _, active in found.sides)
 
 
 def _deed(passive: Wording) -> tuple[str, str]:
@@ -197,10 +201,6 @@ def _finite_pasts(text: Wording) -> set[str]:
 
 def _bare_forms(text: Wording) -> set[str]:
     return {word.stem for word in text.words if not word.text.endswith(("ed", "ing")) and word.text not in PAST_FORMS}
-
-
-def _texts(text: Wording) -> set[str]:
-    return {word.text for word in text.words}
 
 
 def _things(text: Wording) -> set[str]:

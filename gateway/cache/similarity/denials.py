@@ -31,7 +31,7 @@ _BUILT: Final = re.compile(
 
 
 def exception_of(word: str) -> str:
-    """Return in which way a lower-case word narrows or excepts, by itself or as it is built; empty where it does not."""
+    """Return in which way a lower-case word narrows or excepts, by itself or as it is built; empty for none."""
     return EXCEPTIONS.get(word) or ("built" if _BUILT.fullmatch(word) else "")
 
 

@@ -148,8 +148,7 @@ def _is_denied(found: Comparison) -> bool:
 def _has_opposite(found: Comparison) -> bool:
     """Return whether a text has a word's opposite; words of grammar count only beside the same word on both sides."""
     if any(
-        (one.text, other.text) in OPPOSITES
-        and (one.rarity or other.rarity or found.share_a_neighbour(one, other))
+        (one.text, other.text) in OPPOSITES and (one.rarity or other.rarity or found.share_a_neighbour(one, other))
         for one in found.only_prompt
         for other in found.only_cached
     ):
@@ -181,7 +180,10 @@ def _is_half_of_a_pair(found: Comparison) -> bool:
 def _has_other_name(found: Comparison) -> bool:
     if all(any(word.is_name for word in words) for words in (found.only_prompt, found.only_cached)):
         return True
-    return any(_has_variant(only, text.words) or _is_namesake(only, text.words, other.words) for text, only, other in found.sides)
+    return any(
+        _has_variant(only, text.words) or _is_namesake(only, text.words, other.words)
+        for text, only, other in found.sides
+    )
 
 
 def _has_variant(extra: Sequence[Word], words: Sequence[Word]) -> bool:
@@ -307,7 +309,9 @@ def _have_exchanged(prompt: Sequence[Word], cached: Sequence[Word]) -> bool:
     stays = set(range(len(ours))).difference(moved)
     return bool(moved) and all(
         any(
-            ours[at] == theirs[there] and ours[there] == theirs[at] and not stays.isdisjoint(range(*sorted((at, there))))
+            ours[at] == theirs[there]
+            and ours[there] == theirs[at]
+            and not stays.isdisjoint(range(*sorted((at, there))))
             for there in moved
         )
         for at in moved

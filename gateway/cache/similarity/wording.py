@@ -139,7 +139,9 @@ def in_one_language(one: Wording, other: Wording) -> tuple[Wording, Wording]:
     if one.language == other.language:
         return one, other
     shared = languages_of(_letters_of(one.text.split())) & languages_of(_letters_of(other.text.split()))
-    for language in sorted({one.language, other.language} & shared - {UNGUARDED}, key=lambda name: name == ENGLISH_NAME):
+    for language in sorted(
+        {one.language, other.language} & shared - {UNGUARDED}, key=lambda name: name == ENGLISH_NAME
+    ):
         return _in_language(one, language), _in_language(other, language)
     return one, other
 
