@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gateway.cache.grammar.code_tokens import CodeTokens, code_tokens
-from gateway.cache.grammar.language_guards import GUARDS
+from gateway.cache.grammar.language_guards import GUARDS, LanguageGuards
 from gateway.cache.grammar.sentence_grammar import SentenceGrammar, sentence_grammar
 from gateway.cache.grammar.spelling import are_one_word
 from gateway.cache.grammar.standard_form import standard_form
@@ -112,8 +112,7 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
         guards = GUARDS.get(language)
         reader.read(grammar=None if language == ENGLISH_NAME else frozenset() if guards is None else guards.free)
         if guards is not None:
-            reader.num_negations, reader.exceptions = guards.num_negations(reader.lowered), []
-            reader.words = [word._replace(stem=guards.same.get(word.text, word.stem)) for word in reader.words]
+            reader.take(guards)
         if language in _NOUNS_IN_CAPITALS:
             reader.words = [word._replace(is_name=False) for word in reader.words]
         question = _question(reader.lowered) if guards is None else ""
@@ -230,6 +229,12 @@ class _Reader:
             at += 1
         if grammar is not None:
             self.words = [word._replace(rarity=float(word.text not in grammar)) for word in self.words]
+
+    def take(self, guards: LanguageGuards) -> None:
+        """Read the words again as those of a language with guards; English words may stand among them."""
+        num_english = sum(word in NEGATIONS and word not in guards.small | guards.negations for word in self.lowered)
+        self.num_negations, self.exceptions = guards.num_negations(self.lowered) + num_english, []
+        self.words = [word._replace(stem=guards.same.get(word.text, word.stem)) for word in self.words]
 
     def _numeral(self, at: int) -> tuple[str, None] | None:
         """Return the value of a Roman numeral or of `one`; a single letter is a numeral behind some words only."""

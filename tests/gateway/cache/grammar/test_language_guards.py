@@ -58,6 +58,7 @@ def test_free_words_of_a_language_make_no_other_question(requested: str, stored:
         ("¿Quién es el alcalde de Sevilla?", "¿Quién es el alcalde de Málaga?"),
         ("Mag je rauwe eieren eten?", "Mag je geen rauwe eieren eten?"),
         ("Darf man im See baden?", "Muss man im See baden?"),
+        ("Des Moines mills open", "Des Moines mills not open"),
         ("Wie öffne ich ein Fass?", "Wie fülle ich ein Fass?"),
         ("Nistet der Reiher im Schilf?", "Nistet der Reiher nie im Schilf?"),
         ("Le moulin est-il ouvert ?", "Le moulin n'est-il pas ouvert ?"),
