@@ -22,7 +22,7 @@ class LanguageGuards(msgspec.Struct, frozen=True, gc=False):
     free: frozenset[str]
     """Words of grammar that vary freely between wordings of one question."""
     same: Mapping[str, str]
-    """The first word of the group in which words ask the same."""
+    """The first word of the group in which words mean the same in a question."""
     infinitives: tuple[str, ...]
     endings: frozenset[str]
     """Endings of verbs that an infinitive may have in place of its own."""
