@@ -37,6 +37,10 @@ _WEIGHTS: Final = ("*.safetensors", "*.bin", "onnx/*.onnx", "*.onnx")
 _replies: Final = msgspec.json.Decoder(WorkerReply)
 
 
+_THREADS: Final = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""Threads of OpenMP sleep while they wait: on a busy machine, threads that spin take the time that the others need."""
+
+
 class SentenceEncoder:
     """Encoder in a worker process, for one thread at a time; a process that has died is started anew."""
 
@@ -97,7 +101,11 @@ class SentenceEncoder:
     def _start(self) -> None:
         self.close()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", _WORKER, self._model], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+            [sys.executable, "-m", _WORKER, self._model],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env=_THREADS | os.environ,
         )
         try:
             reply = self._reply(LOAD_S)

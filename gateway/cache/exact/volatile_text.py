@@ -27,7 +27,7 @@ from gateway.cache.grammar.word_lists import (
     NOW_WORDS,
     SPANS,
 )
-from gateway.cache.similarity.language import ENGLISH_NAME, language_of
+from gateway.cache.similarity.language import language_of, may_be_english
 from gateway.cache.similarity.lexicon import ENGLISH
 from gateway.cache.similarity.normal_form import normal_form
 
@@ -79,7 +79,7 @@ def volatility_of(text: str) -> frozenset[Volatility]:
     guards = _guards_of(words)
     is_now = any(guard.is_time_dependent(words, lowered) for guard in guards)
     is_mine = any(guard.is_personal(words, lowered) for guard in guards)
-    if language_of(words) == ENGLISH_NAME or not (is_now and is_mine):
+    if may_be_english(words) or not (is_now and is_mine):
         for sentence in _sentences(text):
             is_now = is_now or _is_time_dependent(sentence)
             is_mine = is_mine or _is_personal(sentence)
@@ -92,8 +92,8 @@ def _guards_of(words: Sequence[str]) -> list[LanguageGuards]:
 
     A few words are of any language that has no fewer of them than English: `was` and `die` are English, too.
     """
-    language = language_of(words)
-    if language != ENGLISH_NAME:
+    if not may_be_english(words):
+        language = language_of(words)
         return [GUARDS[language]] if language in GUARDS else []
     num_english = sum(word in ENGLISH for word in words)
     if not num_english:

@@ -18,7 +18,8 @@ from gateway.cache.grammar.word_lists import CODE_WORDS, words_of
 _QUOTED: Final = re.compile(r"`([^`]+)`")
 _SIGNS: Final = re.compile(
     r"[\\$@#%^&*=<>{}\[\]|~_+/`]|--|[a-z][A-Z]|(?<!\S)-\w|\w-{2}|\(\)|::|[?!]\.|[KMGT]i?b(?:ps)?\b|\b[A-Za-z]!"
-    r"|(?<!\S)\?[?:](?!\S)|(?:UTC|GMT)[+-]\d|\w\([^()]*\)|(?<!\S)!\w|(?<!\S)[A-Za-z] [*/%&|^+-] [A-Za-z\d](?![\w'])"
+    r"|(?<!\S):[a-z]|(?<!\S)\?[?:](?!\S)"
+    r"|(?:UTC|GMT)[+-]\d|\w\([^()]*\)|(?<!\S)!\w|(?<!\S)[A-Za-z] [*/%&|^+-] [A-Za-z\d](?![\w'])"
 )
 """Any sign that can make a piece of text code."""
 _PROSE: Final = re.compile(
@@ -28,13 +29,15 @@ _PROSE: Final = re.compile(
 )
 _FLAG: Final = re.compile(r"[-+]{1,2}[A-Za-z][\w-]*(?:=\S*)?|-\d[\d.]*")
 _STRICT: Final = re.compile(
-    r"(?:UTC|GMT)[+-]\d|[\\$@^*=<>{}\[\]|~_]|\w[+-]{2}|[+-]{2}\w|[%&#!]\w|::|->|[?!]\.|\w\(\)|[a-z]\+="
+    r"(?:UTC|GMT)[+-]\d|[\\$@^*=<>{}\[\]|~_]|\w[+-]{2}|[+-]{2}\w|[%&#!]\w|::|->|[?!]\.|\w\(\)|[a-z]\+=|^:[a-z]"
 )
 _CALL: Final = re.compile(r"(?:[a-z_][\w.]*|[A-Z]\w*\.\w[\w.]*)\((?:[a-z]|[^)]*[\"'\d,][^)]*)\)|[A-Za-z]\(\w+\)")
 _BRACKETS: Final = re.compile(r"(?<=[\w\])>])[(\[{][^()\[\]{}]{0,60}[)\]}]")
 """Brackets directly behind a name, in which white space does not count."""
 _EXPRESSION: Final = re.compile(r"(?<!\S)[A-Za-z] [*/%&|^+-] [A-Za-z\d](?![\w'])")
 """An operator between two letters, or a letter and a digit."""
+_IN_LANGUAGE: Final = re.compile(r"\b(?:in|using|with) (?:C|R|Go)(?! (?:major|minor|sharp|flat))(?![\w.'-])")
+"""A language of programming whose name is a letter or a word."""
 _SUM: Final = re.compile(r"(?=.*[a-z])(?:[a-z]|\d+)(?:[-+*/](?:[a-z]|\d+))+")
 _LITERAL: Final = re.compile(r"([\"'])\d+\1")
 _DOTTED: Final = re.compile(r"(?<![\w@/.])[A-Za-z_]\w+(?:\.[A-Za-z_]\w+)+(?![\w@(])")
@@ -102,7 +105,7 @@ class CodeTokens(msgspec.Struct, frozen=True, gc=False):
 def code_tokens(text: str) -> CodeTokens:
     """Return the code-like parts of a text in normal form; never raises."""
     words = _WORD.findall(text)
-    is_about_code = any(word in CODE_WORDS for word in map(str.lower, words))
+    is_about_code = any(word in CODE_WORDS for word in map(str.lower, words)) or _IN_LANGUAGE.search(text) is not None
     if not is_about_code and _SIGNS.search(text) is None:
         return CodeTokens(forms=frozenset(words), dotted=_dotted(text))
     quoted: list[str] = []

@@ -9,7 +9,9 @@ from typing import Final
 
 import msgspec
 
-from gateway.cache.grammar.word_lists import words_of
+from gateway.cache.grammar.word_lists import heads_of, words_of
+
+_MIN_ROOT: Final = 3
 
 
 class LanguageGuards(msgspec.Struct, frozen=True, gc=False):
@@ -19,6 +21,11 @@ class LanguageGuards(msgspec.Struct, frozen=True, gc=False):
     """Small words by which the language is recognized; empty where its letters show it."""
     free: frozenset[str]
     """Words of grammar that vary freely between wordings of one question."""
+    same: Mapping[str, str]
+    """The first word of the group in which words mean the same in a question."""
+    infinitives: tuple[str, ...]
+    endings: frozenset[str]
+    """Endings of verbs that an infinitive may have in place of its own."""
     negations: frozenset[str]
     now: frozenset[str]
     now_phrases: tuple[str, ...]
@@ -26,6 +33,22 @@ class LanguageGuards(msgspec.Struct, frozen=True, gc=False):
     mine_phrases: tuple[str, ...]
     not_volatile: tuple[str, ...]
     """Phrases that only look volatile."""
+
+    def are_one_verb(self, one: str, other: str) -> bool:
+        """Return whether one lower-case word is the infinitive of the other: `kündigen`, `kündige`."""
+        return self._is_form(one, other) or self._is_form(other, one)
+
+    def _is_form(self, infinitive: str, form: str) -> bool:
+        for ending in self.infinitives:
+            root = infinitive.removesuffix(ending)
+            if (
+                root != infinitive
+                and len(root) >= _MIN_ROOT
+                and form.startswith(root)
+                and form[len(root) :] in self.endings
+            ):
+                return True
+        return False
 
     def num_negations(self, words: Sequence[str]) -> int:
         """Return how often lower-case words deny; of a word with an apostrophe each part counts."""
@@ -60,7 +83,19 @@ def _guards(texts: Mapping[str, str]) -> LanguageGuards:
     small, free, negations, single, own = (
         words_of(texts[name]) for name in ("small", "free", "negations", "now", "mine")
     )
-    return LanguageGuards(small, free, negations, single, now, own, mine, harmless)
+    return LanguageGuards(
+        small=small,
+        free=free,
+        same=heads_of(texts["same"]),
+        infinitives=tuple(texts["infinitives"].split()),
+        endings=words_of(texts["endings"]),
+        negations=negations,
+        now=single,
+        now_phrases=now,
+        mine=own,
+        mine_phrases=mine,
+        not_volatile=harmless,
+    )
 
 
 _TEXTS: Final[dict[str, dict[str, str]]] = tomllib.loads(

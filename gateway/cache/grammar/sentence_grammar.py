@@ -37,6 +37,8 @@ _PARTICIPLE_SPAN: Final = 5
 _GOING_SPAN: Final = 8
 _BEFORE_A_VERB: Final = words_of("who what which that and")
 _SUPERLATIVE: Final = re.compile(r".*(?:ous|less|ss|us|is)")
+_PLURALS: Final = words_of("people men women children")
+_DO: Final = words_of("do does did")
 _COUNTING: Final = words_of("how too so as very that not this")
 _FREE_MODALS: Final = frozenset({"ability", "conditional", "advice", "necessity", "intention"})
 """Classes that a question with a question word may have or lack: `what should I do`, `what do I do`."""
@@ -47,6 +49,11 @@ _SUPPOSED: Final = frozenset({"intention", "conditional"})
 _FREE_QUANTITIES: Final = frozenset({"some", "any", "all", "many", "usually", "often", "enough", "always", "few"})
 _RANKS: Final = words_of("second third fourth fifth sixth seventh eighth ninth tenth 3rd 4th 5th 6th 7th 8th 9th 10th")
 _IS_SUPERLATIVE: Final = re.compile(r"[a-z]{2,}est|most|least|best|worst|last")
+_PARTS_OF_TIME: Final = words_of("early mid late")
+_NAMED_TIMES: Final = words_of(
+    "morning afternoon evening night spring summer autumn fall winter century january february march april may june "
+    "july august september october november december"
+)
 _VAGUE: Final = frozenset({"some", "any"})
 """Quantities that may stand for one another: `are there any`, `what are some`."""
 _BARE_DO: Final = frozenset({"present"})
@@ -64,9 +71,9 @@ class SentenceGrammar(msgspec.Struct, frozen=True, gc=False):
     question: str
     """The kind of the question: `how`, or `whether` where yes or no answers it."""
     bounds: frozenset[str] = frozenset()
-    """Bounds of its numbers: `more`, `less` or `exact`."""
+    """Bounds of its numbers, such as `at_least`."""
     ranks: frozenset[str] = frozenset()
-    """Ordinals that a superlative follows: `second largest`."""
+    """Places in an order or a time: `second` of `second largest` or `second to last`, `late` of `late 1920s`."""
 
     def has_other_modality(self, other: SentenceGrammar, *, is_same_frame: bool) -> bool:
         """Return whether the texts are about different ones of what must, may, should or can be.
@@ -119,8 +126,19 @@ def sentence_grammar(lowered: Sequence[str], question: str) -> SentenceGrammar:
         "one" in words,
         question,
         frozenset(_bounds(words)),
-        frozenset(first for first, second in pairwise(words) if first in _RANKS and _IS_SUPERLATIVE.fullmatch(second)),
+        frozenset(_ranks(words)),
     )
+
+
+def _ranks(words: Sequence[str]) -> Iterator[str]:
+    """Give the words that choose one of an order or a part of a time."""
+    for at, (first, second) in enumerate(pairwise(words)):
+        is_last = second == "to" and words[at + 2 : at + 3] == ["last"]
+        is_time = second[0].isdigit() or second in _NAMED_TIMES
+        if (first in _PARTS_OF_TIME and is_time) or (
+            first in _RANKS and (is_last or _IS_SUPERLATIVE.fullmatch(second))
+        ):
+            yield first
 
 
 def _bounds(words: Sequence[str]) -> Iterator[str]:
@@ -202,7 +220,8 @@ def _quantities(words: Sequence[str]) -> Iterator[str]:
         before = words[at - 1] if at else ""
         after = words[at + 1] if at + 1 < len(words) else ""
         if word == "most":
-            is_of_things = after == "of" or (after.endswith("s") and not _SUPERLATIVE.fullmatch(after))
+            is_of_things = after == "of" or before in _DO or after in _PLURALS
+            is_of_things = is_of_things or (after.endswith("s") and not _SUPERLATIVE.fullmatch(after))
             if is_of_things and before not in ("the", "at"):
                 yield "most"
         elif word in ("few", "little"):

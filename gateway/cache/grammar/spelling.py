@@ -133,7 +133,7 @@ def _is_likely(misspelt: str, known: str, slip: Slip) -> bool:
     if slip == "exchanged":
         return True
     if slip == "added":
-        return len(known) > MIN_LETTERS and (at > 0 or len(known) > len(misspelt) or misspelt[0] not in _PREFIXES)
+        return len(known) > MIN_LETTERS and (at > 0 or max(known, misspelt, key=len)[0] not in _PREFIXES)
     if is_frequent and len(known) > MIN_LETTERS:
         return True
     if len(known) < _MIN_REPLACED or (at == 0 and slip != "beside"):

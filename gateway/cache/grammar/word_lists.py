@@ -23,13 +23,15 @@ def _classes(text: str) -> dict[str, str]:
     return found
 
 
-def _heads(text: str) -> dict[str, str]:
+def heads_of(text: str) -> dict[str, str]:
     """Return for each word the first of its group; groups are separated by semicolons."""
     return {word: group.split()[0] for group in text.split(";") for word in group.split()}
 
 
 _TEXTS: Final[dict[str, str]] = tomllib.loads(files("gateway.cache").joinpath("data/grammar.toml").read_text("utf-8"))
 CODE_WORDS: Final = words_of(_TEXTS["code_words"])
+NAMED_PARTS: Final = words_of(_TEXTS["named_parts"])
+KEYWORDS: Final = words_of(_TEXTS["keywords"])
 MODALS: Final = _classes(_TEXTS["modals"])
 """Class of each modal; some are two words."""
 TENSES: Final[Mapping[str, str]] = {
@@ -39,9 +41,14 @@ TENSES: Final[Mapping[str, str]] = {
 PAST_FORMS: Final = words_of(_TEXTS["past_forms"])
 PARTICIPLES: Final = words_of(_TEXTS["participles"])
 QUANTITIES: Final = _classes(_TEXTS["quantities"])
-ORDINALS: Final = _heads(_TEXTS["ordinals"])
-PERSONS: Final = _heads(_TEXTS["persons"])
-HELPING_VERBS: Final = _heads(_TEXTS["helping_verbs"])
+ORDINALS: Final = heads_of(_TEXTS["ordinals"])
+_RELATIONS: Final = [heads_of(line) for line in _TEXTS["relations"].strip().splitlines()]
+RELATIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    word: tuple(groups.get(word, "") for groups in _RELATIONS) for line in _RELATIONS for word in line
+}
+"""For each relation the first word of its group in each line; empty in a line without it."""
+PERSONS: Final = heads_of(_TEXTS["persons"])
+HELPING_VERBS: Final = heads_of(_TEXTS["helping_verbs"])
 CLASS_WORDS: Final = frozenset(
     word for words in (MODALS, TENSES, QUANTITIES, ORDINALS) for name in words for word in name.split()
 ) | {"going", "used"}
@@ -77,7 +84,7 @@ REQUESTS: Final = _phrases(_TEXTS["requests"])
 TASK_REQUESTS: Final = _phrases(_TEXTS["task_requests"])
 TASKS: Final = tuple(_TEXTS["tasks"].split())
 THANKS: Final = _phrases(_TEXTS["thanks"])
-VERB_FORMS: Final = _heads(_TEXTS["verb_forms"])
+VERB_FORMS: Final = heads_of(_TEXTS["verb_forms"])
 """The present form of each past form of an irregular verb."""
 VARIANTS: Final = words_of(_TEXTS["variants"])
 """Words behind a product's name or number that make another product of it."""
@@ -88,7 +95,9 @@ ROMAN: Final[Mapping[str, str]] = {
 COUNTED_IN_ROMAN: Final = words_of(_TEXTS["counted_in_roman"])
 """Words behind which a single capital letter is a numeral."""
 BOUNDS: Final[Mapping[str, str]] = {
-    phrase: bound for bound in ("more", "less", "exact") for phrase in _phrases(_TEXTS[f"{bound}_than"])
+    phrase: bound
+    for bound in ("more_than", "at_least", "less_than", "at_most", "exact_than")
+    for phrase in _phrases(_TEXTS[bound])
 }
 """Kind of bound by the words before a number."""
 NUMBER_WORDS: Final = words_of(_TEXTS["number_words"])

@@ -9,7 +9,7 @@ from typing import Final
 from gateway.cache.exact.fingerprint import last_user_text
 from gateway.cache.exact.volatile import owner_of
 from gateway.cache.exact.volatile_text import volatility_of
-from gateway.cache.similarity.language import ENGLISH_NAME, language_of
+from gateway.cache.similarity.language import may_be_english
 from gateway.cache.similarity.standalone import MAX_CHARS
 from gateway.cache.similarity.suspicion import is_suspicious
 from gateway.chat.request import ChatRequest
@@ -102,11 +102,11 @@ def text_guard(text: str, *, reused: frozenset[GuardReason] = frozenset()) -> Gu
     if len(words) < MIN_WORDS and (text.isascii() or len(text) < MIN_CHARS):
         return "too_short"
     volatile = volatility_of(text)
-    language = language_of(words)
-    is_now = "time_dependent" in volatile or (language == ENGLISH_NAME and _is_now(words))
+    is_english = may_be_english(words)
+    is_now = "time_dependent" in volatile or (is_english and _is_now(words))
     if is_now and "time_dependent" not in reused:
         return "time_dependent"
-    is_personal = "personal" in volatile or (language == ENGLISH_NAME and _is_personal(words))
+    is_personal = "personal" in volatile or (is_english and _is_personal(words))
     return "personal" if is_personal and "personal" not in reused else None
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
+from gateway.cache.grammar.language_guards import GUARDS, LanguageGuards
 from gateway.cache.similarity.stems import are_variants, synonym_groups
 from gateway.cache.similarity.wording import Word, Wording
 
@@ -29,7 +31,7 @@ class Comparison(NamedTuple):
         """Compare two wordings."""
         shared, only_prompt = _split(prompt.words, cached.words)
         only_cached = _split(cached.words, prompt.words)[1][::-1]
-        _pair_off(only_prompt, only_cached)
+        _pair_off(only_prompt, only_cached, GUARDS.get(prompt.language))
         begin, end = _shared_ends(prompt.words, cached.words)
         return cls(prompt, cached, shared, only_prompt, only_cached, begin, end)
 
@@ -37,6 +39,17 @@ class Comparison(NamedTuple):
     def sides(self) -> tuple[tuple[Wording, Sequence[Word], Wording], ...]:
         """Each text with the words that only it has, and the other text."""
         return (self.prompt, self.only_prompt, self.cached), (self.cached, self.only_cached, self.prompt)
+
+    def share_a_neighbour(self, one: Word, other: Word) -> bool:
+        """Return whether equal words stand before, or behind, a word of the prompt and one of the other text."""
+        return not _neighbours(one, self.prompt.words).isdisjoint(_neighbours(other, self.cached.words))
+
+
+def _neighbours(word: Word, words: Sequence[Word]) -> set[tuple[int, str]]:
+    """Return what stands before (-1) and behind (1) a word."""
+    pairs = list(pairwise(words))
+    before = {(-1, first.stem) for first, second in pairs if second is word}
+    return before | {(1, second.stem) for first, second in pairs if first is word}
 
 
 def _split(words: Sequence[Word], others: Sequence[Word]) -> tuple[list[Word], list[Word]]:
@@ -53,18 +66,20 @@ def _split(words: Sequence[Word], others: Sequence[Word]) -> tuple[list[Word], l
     return shared, rest
 
 
-def _pair_off(only_prompt: list[Word], only_cached: list[Word]) -> None:
+def _pair_off(only_prompt: list[Word], only_cached: list[Word], guards: LanguageGuards | None) -> None:
     """Take out pairs that mean the same or are forms of one word."""
     for one in list(only_prompt):
-        other = next((other for other in only_cached if _is_like(one, other)), None)
+        other = next((other for other in only_cached if _is_like(one, other, guards)), None)
         if other is not None:
             only_prompt.remove(one)
             only_cached.remove(other)
 
 
-def _is_like(one: Word, other: Word) -> bool:
+def _is_like(one: Word, other: Word, guards: LanguageGuards | None) -> bool:
     if not (one.rarity and other.rarity) or one.is_code or other.is_code:
         return False
+    if guards is not None and guards.are_one_verb(one.text, other.text):
+        return True
     return not synonym_groups(one.text).isdisjoint(synonym_groups(other.text)) or are_variants(one.text, other.text)
 
 

@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from gateway.cache.grammar.word_lists import CLASS_WORDS, HELPING_VERBS, PAST_FORMS, PERSONS, words_of
+from gateway.cache.grammar.word_lists import (
+    CLASS_WORDS,
+    HELPING_VERBS,
+    PARTICIPLES,
+    PAST_FORMS,
+    PERSONS,
+    RELATIONS,
+    words_of,
+)
 from gateway.cache.similarity.comparison import Comparison
 from gateway.cache.similarity.wording import Word, Wording
 
@@ -18,22 +26,15 @@ _QUESTIONS: Final = words_of("how why when where who")
 """Kinds of questions of which no two have one answer; `what` may stand for any of them."""
 _IN_ANY_ORDER: Final = words_of("distanc between differenc versus vs and or")
 """Stems beside which the order of signs does not matter."""
-_PLACES: Final = tuple(
-    {word: group.split()[0] for group in groups.split(";") for word in group.split()}
-    for groups in (
-        "inside; outside; under below beneath underneath; above over; behind; beside",
-        "up; down; left; right; forward; back backward",
-        "before; after; during; until; since",
-    )
-)
-"""Words of which no two groups in one place of a question have one answer."""
-_ANY_PLACE: Final = frozenset[str]().union(*_PLACES)
 _SPEAKERS: Final = words_of("i we you")
 _OTHERS: Final = words_of("he she they")
 _JOINTS: Final = words_of("and or")
 _TRUTH: Final = words_of("true false")
 _BE: Final = words_of("is are am was were")
+_ANY_BE: Final = _BE | words_of("be been being")
 _DO: Final = words_of("do does did")
+_ARTICLES: Final = words_of("a an the")
+_LESS: Final = words_of("less fewer")
 MAX_COMPARED: Final = 4
 """Distance of the two words of `as much milk as`."""
 _HELPERS: Final = words_of("is are am was were be been has have had will would can could should must may might")
@@ -87,15 +88,22 @@ def has_other_quantity(found: Comparison) -> bool:
     """Return whether the texts are about all, most, some or few, or about another one in an order."""
     if found.prompt.grammar.has_other_quantity(found.cached.grammar):
         return True
-    return {_comparing(found.prompt), _comparing(found.cached)} == {"than", "as"}
+    ours, theirs = _comparing(found.prompt), _comparing(found.cached)
+    if ours == theirs or not ours or not theirs:
+        return False
+    shared = _things(found.prompt) & _things(found.cached)
+    is_turned = _in_order(found.prompt, shared) != _in_order(found.cached, shared)
+    return "as" in (ours, theirs) or not is_turned  # `x is harder than y`, `y is less hard than x`
 
 
 def _comparing(text: Wording) -> str:
-    """Return how a text compares: `harder than`, `as hard as`; empty where it does not, or does both."""
+    """Return how a text compares: `more` than, `less` than, `as` hard as; empty where it does not, or does both."""
     words = [word.text for word in text.words]
     places = [at for at, word in enumerate(words) if word == "as"]
     is_equal = any(1 < second - first <= MAX_COMPARED for first, second in pairwise(places))
-    return "" if is_equal == ("than" in words) else "as" if is_equal else "than"
+    if is_equal == ("than" in words):
+        return ""
+    return "as" if is_equal else "more" if _LESS.isdisjoint(words) else "less"
 
 
 def has_other_question(found: Comparison) -> bool:
@@ -107,30 +115,54 @@ def has_other_question(found: Comparison) -> bool:
 
 
 def has_other_role(found: Comparison) -> bool:
-    """Return whether an agent of one text is no agent of the other: `was x taught by y`, `did x teach y`."""
-    for passive, active in ((found.prompt, found.cached), (found.cached, found.prompt)):
-        words, others = _texts(passive), _texts(active)
-        if "by" not in words or "by" in others or _BE.isdisjoint(words) or _DO.isdisjoint(others):
-            continue
-        stems, theirs = _things(passive), _things(active)
-        shared = stems & theirs
-        if len(shared) >= 2 and _in_order(passive, shared) == _in_order(active, shared):
-            return True
-    return False
+    """Return whether who does it in one text is whom it is done to in the other: `taught by Ada`, `taught Ada`."""
+    return any(_is_undergone(*_deed(passive), active) for passive, _, active in found.sides)
+
+
+def _deed(passive: Wording) -> tuple[str, str]:
+    """Return the stems of what is done and of who does it, as in `is taught by Ada`; empty where nothing is."""
+    words = passive.words
+    by = next((at for at, word in enumerate(words) if word.text == "by"), 0)
+    agent = next((word.stem for word in words[by + 1 :] if word.rarity), "")
+    if not by or not agent:
+        return "", ""
+    verb = words[by - 1]
+    is_participle = verb.text in PARTICIPLES or verb.text in PAST_FORMS or verb.text.endswith("ed")
+    if not is_participle or _ANY_BE.isdisjoint(word.text for word in words[:by]):
+        return "", ""
+    return verb.stem, agent
+
+
+def _is_undergone(deed: str, agent: str, active: Wording) -> bool:
+    """Return whether a text without `by` has a deed as a verb before whoever does it in another text."""
+    stems = [word.stem for word in active.words]
+    if not deed or "by" in stems or deed not in stems or agent not in stems:
+        return False
+    at = stems.index(deed)
+    is_noun = active.words[at].text.endswith("ing") or (at > 0 and stems[at - 1] in _ARTICLES)
+    return not is_noun and at < stems.index(agent)
 
 
 def has_other_place(found: Comparison) -> bool:
-    """Return whether nothing but where or for whom differs: `inside`, `under`; `should I`, `should they`."""
-    ours, theirs = ({word.text for word in words} for words in (found.only_prompt, found.only_cached))
-    if any(word.rarity == 1.0 and word.text not in _ANY_PLACE for word in (*found.only_prompt, *found.only_cached)):
+    """Return whether nothing but where, when or for whom differs: `inside`, `while`; `should I`, `should they`."""
+    only_prompt, only_cached = found.only_prompt, found.only_cached
+    if any(word.rarity == 1.0 and word.text not in RELATIONS for word in (*only_prompt, *only_cached)):
         return False
-    for places in _PLACES:
-        groups = [{places[word] for word in words if word in places} for words in (ours, theirs)]
-        if all(groups) and groups[0].isdisjoint(groups[1]):
-            return True
+    if any(
+        _relate_otherwise(one.text, other.text) and found.share_a_neighbour(one, other)
+        for one in only_prompt
+        for other in only_cached
+    ):
+        return True
     if not found.prompt.question == found.cached.question == "whether":
         return False
+    ours, theirs = ({word.text for word in words} for words in (only_prompt, only_cached))
     return any(one & _SPEAKERS and other & _OTHERS for one, other in ((ours, theirs), (theirs, ours)))
+
+
+def _relate_otherwise(one: str, other: str) -> bool:
+    groups = zip(RELATIONS.get(one, ()), RELATIONS.get(other, ()), strict=False)
+    return any(ours and theirs and ours != theirs for ours, theirs in groups)
 
 
 def by_person(words: Sequence[Word], stems: Sequence[str]) -> list[str]:
@@ -148,8 +180,11 @@ def _is_same_frame(found: Comparison) -> bool:
 
 
 def _is_under_way(text: Wording) -> bool:
-    """Return whether something is being done, as in `is it being built`."""
-    return any(word.text == "being" for word in text.words) and text.words[0].text in _BE
+    """Return whether something is being done, as in `is it being built`, or `has it been growing`."""
+    words = [word.text for word in text.words]
+    if any(first == "been" and second.endswith("ing") for first, second in pairwise(words)):
+        return True
+    return "being" in words and words[0] in _BE
 
 
 def _finite_pasts(text: Wording) -> set[str]:
@@ -166,10 +201,6 @@ def _finite_pasts(text: Wording) -> set[str]:
 
 def _bare_forms(text: Wording) -> set[str]:
     return {word.stem for word in text.words if not word.text.endswith(("ed", "ing")) and word.text not in PAST_FORMS}
-
-
-def _texts(text: Wording) -> set[str]:
-    return {word.text for word in text.words}
 
 
 def _things(text: Wording) -> set[str]:

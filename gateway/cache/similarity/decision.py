@@ -18,7 +18,7 @@ from gateway.cache.similarity.differences import Differences, compare_wordings
 from gateway.cache.similarity.language import UNGUARDED
 from gateway.cache.similarity.respelling import respelled
 from gateway.cache.similarity.vetoes import Veto
-from gateway.cache.similarity.wording import Wording
+from gateway.cache.similarity.wording import Wording, in_one_language
 from routing_policies.estimation.boosted_trees import BoostedTree, logistic, sum_of_trees
 
 FEATURES: Final = ("similarity", "margin", *(name for name in Differences.__struct_fields__ if name != "veto"))
@@ -136,6 +136,7 @@ class MatchModel:
         """Return `match_probability` for texts that are taken apart already."""
         if not similarity >= MIN_COMPARED:
             return 0.0
+        prompt, cached = in_one_language(prompt, cached)
         spelled = respelled(prompt, cached)
         found = compare_wordings(spelled, cached, self._without)
         if found.veto is not None:

@@ -20,6 +20,7 @@ _EXCLUDING: Final = {
     "of": words_of("lieu place stead short free clear rid bereft independent irrespective regardless wary opposite"),
     "for": words_of("save"),
     "to": words_of("opposed contrary averse"),
+    "if": words_of("even"),
 }
 """First words by second word; each pair names what a question leaves out."""
 _MEASURING: Final = "how"
@@ -29,15 +30,15 @@ _BUILT: Final = re.compile(
 )
 
 
-def is_exception(word: str) -> bool:
-    """Return whether a lower-case word narrows or excepts: by itself, or by its beginning or ending."""
-    return word in EXCEPTIONS or _BUILT.fullmatch(word) is not None
+def exception_of(word: str) -> str:
+    """Return in which way a lower-case word narrows or excepts, by itself or as it is built; empty for none."""
+    return EXCEPTIONS.get(word) or ("built" if _BUILT.fullmatch(word) else "")
 
 
-def num_excepted(lowered: Sequence[str]) -> int:
-    """Return how often two words together leave something out."""
-    found = 0
+def exceptions_in(lowered: Sequence[str]) -> list[str]:
+    """Return in which ways two words together narrow or except."""
+    found = []
     for at, (first, second) in enumerate(pairwise(lowered)):
-        if second in _EXCLUDING and first in _EXCLUDING[second]:
-            found += not (at and lowered[at - 1] == _MEASURING)
+        if second in _EXCLUDING and first in _EXCLUDING[second] and not (at and lowered[at - 1] == _MEASURING):
+            found.append("even" if first == "even" else "but")
     return found

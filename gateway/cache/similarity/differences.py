@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.cache.similarity.comparison import Comparison
 from gateway.cache.similarity.vetoes import Veto, find_veto
-from gateway.cache.similarity.wording import Word, Wording
+from gateway.cache.similarity.wording import Word, Wording, in_one_language
 
 
 class Differences(msgspec.Struct, frozen=True, gc=False):
@@ -49,7 +49,7 @@ class Differences(msgspec.Struct, frozen=True, gc=False):
 
 def differences(prompt: str, cached: str) -> Differences:
     """Return the differences of two texts; never raises."""
-    return compare_wordings(Wording.of(prompt), Wording.of(cached))
+    return compare_wordings(*in_one_language(Wording.of(prompt), Wording.of(cached)))
 
 
 def compare_wordings(prompt: Wording, cached: Wording, without: frozenset[Veto] = frozenset()) -> Differences:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.cache.grammar.language_guards import GUARDS
 from gateway.cache.similarity.lexicon import ENGLISH, OTHER_LANGUAGES
@@ -43,17 +43,60 @@ _FEW_WORDS: Final = 5
 
 def language_of(words: Sequence[str]) -> str:
     """Return the language of lower-case words among those with guards, else UNGUARDED."""
-    text = "".join(words)
-    if not text.isascii():
-        script = next((name for name, letters in _SCRIPTS.items() if len(letters.findall(text)) * 2 > len(text)), None)
-        if script is not None:
-            return "japanese" if script == "chinese" and _KANA.search(text) else script
-    if is_english(words):
+    script = _script_of(words)
+    if script is not None:
+        return script
+    num_english = sum(word in ENGLISH for word in words)
+    if num_english and is_english(words):
         return ENGLISH_NAME
-    counts = {name: sum(word in guards.small for word in words) for name, guards in GUARDS.items() if guards.small}
-    best = max(counts, key=lambda name: counts[name])
-    is_shown = counts[best] >= (1 if len(words) <= _FEW_WORDS else _MIN_SMALL)
-    return best if is_shown and list(counts.values()).count(counts[best]) == 1 else UNGUARDED
+    found = _likeliest(words)
+    if len(found) == 1 and found[0].num_small >= _least_small(words):
+        return found[0].language
+    return ENGLISH_NAME if is_english(words) else UNGUARDED
+
+
+def languages_of(words: Sequence[str]) -> frozenset[str]:
+    """Return each language that lower-case words may be of: a few words are often of several."""
+    script = _script_of(words)
+    if script is not None:
+        return frozenset({script})
+    least = max(_least_small(words), sum(word in ENGLISH for word in words))
+    found = {guarded.language for guarded in _likeliest(words) if guarded.num_small >= least}
+    return frozenset(found | {ENGLISH_NAME} if is_english(words) else found or {UNGUARDED})
+
+
+def may_be_english(words: Sequence[str]) -> bool:
+    """Return whether lower-case words are in Latin letters, and hardly any is another language's."""
+    return _script_of(words) is None and is_english(words)
+
+
+def _least_small(words: Sequence[str]) -> int:
+    return 1 if len(words) <= _FEW_WORDS else _MIN_SMALL
+
+
+class _Guarded(NamedTuple):
+    language: str
+    num_small: int
+
+
+def _likeliest(words: Sequence[str]) -> list[_Guarded]:
+    """Return the languages with guards that have the most of the words."""
+    found = [
+        _Guarded(name, sum(word in guards.small or word in guards.negations for word in words))
+        for name, guards in GUARDS.items()
+        if guards.small
+    ]
+    most = max(guarded.num_small for guarded in found)
+    return [guarded for guarded in found if guarded.num_small == most]
+
+
+def _script_of(words: Sequence[str]) -> str | None:
+    """Return the language that the letters show, if they do."""
+    text = "".join(words)
+    if text.isascii():
+        return None
+    script = next((name for name, letters in _SCRIPTS.items() if len(letters.findall(text)) * 2 > len(text)), None)
+    return "japanese" if script == "chinese" and _KANA.search(text) else script
 
 
 def is_unguarded(text: str) -> bool:

@@ -23,7 +23,10 @@ _TEXTS: Final[dict[str, str]] = tomllib.loads(files("gateway.cache").joinpath("d
 FUNCTION_WORDS: Final = words_of(_TEXTS["function_words"])
 COMMON_WORDS: Final = words_of(_TEXTS["common_words"])
 NEGATIONS: Final = words_of(_TEXTS["negations"])
-EXCEPTIONS: Final = words_of(_TEXTS["exceptions"])
+EXCEPTIONS: Final = {
+    word: line.split()[0] for line in _TEXTS["exceptions"].strip().splitlines() for word in line.split()
+}
+"""In which way each word narrows or excepts, by the first word of its line."""
 YES_OR_NO: Final = words_of(_TEXTS["yes_or_no"])
 AMOUNTS: Final = words_of(_TEXTS["amounts"])
 POINTING: Final = words_of(_TEXTS["pointing"])

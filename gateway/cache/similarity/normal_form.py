@@ -36,6 +36,11 @@ def normal_form(text: str) -> str:
     return text
 
 
+def without_accents(word: str) -> str:
+    """Return a word as it is typed on keys without accents: `cual` for `cuál`."""
+    return "".join(char for char in unicodedata.normalize("NFKD", word) if not unicodedata.combining(char))
+
+
 def _unmasked(found: re.Match[str]) -> str:
     """Return a word of Latin letters and look-alikes in Latin; a word of another script alone stays what it is."""
     word = found.group()

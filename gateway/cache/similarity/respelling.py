@@ -17,13 +17,14 @@ from gateway.cache.similarity.lexicon import (
     SYNONYM_FORMS,
     UNITS,
 )
+from gateway.cache.similarity.normal_form import without_accents
 from gateway.cache.similarity.wording import Word, Wording
 
 MAX_SLIPS: Final = 3
 """Words that may be misspelt in one text."""
 MAX_SHORT: Final = 5
 """Letters of a name of programming that another one may begin with."""
-_WEIGHTY: Final = NEGATIONS | EXCEPTIONS | (CLASS_WORDS - {"does", "have"})
+_WEIGHTY: Final = NEGATIONS.union(EXCEPTIONS, CLASS_WORDS - {"does", "have"})
 _PLAIN: Final = frozenset(word for word in FUNCTION_WORDS - _WEIGHTY if len(word) > 3)
 """Words of grammar of four letters and more that narrow nothing."""
 _LISTED: Final = CLASS_WORDS.union(
@@ -40,15 +41,17 @@ def respelled(prompt: Wording, cached: Wording) -> Wording:
     theirs = [*_others(cached, prompt), *cached.words]
     if len(theirs) - len(cached.words) > MAX_SLIPS:
         return prompt
+    is_bare = prompt.text.isascii() != cached.text.isascii()  # one is typed without accents
     meant: dict[str, str] = {}
     for word in ours:
-        other = next((other for other in theirs if _may_be_one(word, other)), None)
+        other = next((other for other in theirs if _may_be_one(word, other, is_bare=is_bare)), None)
         if other is not None:
             meant[word.text] = other.text
     if not meant:
         return prompt
     slips = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, meant))})(?!\w)", re.IGNORECASE)
-    return Wording.of(slips.sub(lambda found: with_case_of(found.group(), meant[found.group().lower()]), prompt.source))
+    source = slips.sub(lambda found: with_case_of(found.group(), meant[found.group().lower()]), prompt.source)
+    return Wording.of(source, prompt.language)
 
 
 def _others(text: Wording, other: Wording) -> list[Word]:
@@ -57,9 +60,11 @@ def _others(text: Wording, other: Wording) -> list[Word]:
     return [word for word in text.words if word.text not in theirs]
 
 
-def _may_be_one(one: Word, other: Word) -> bool:
-    if one.is_code or other.is_code or not (one.text.isascii() and other.text.isascii()):
+def _may_be_one(one: Word, other: Word, *, is_bare: bool) -> bool:
+    if one.is_code or other.is_code:
         return False
+    if not (one.text.isascii() and other.text.isascii()):
+        return is_bare and without_accents(one.text) == without_accents(other.text)
     if one.text in _LISTED and other.text in _LISTED:
         return False
     if _is_longer_name(one.text, other.text) or _is_longer_name(other.text, one.text):

@@ -41,7 +41,7 @@ def are_variants(one: str, other: str) -> bool:
     tails = one[root:], other[root:]
     if root >= _MIN_ROOT + all(tails) and all(tail in WORD_ENDINGS or not tail for tail in tails):
         return not all(tail in PERSON_ENDINGS for tail in tails)
-    return min(len(one), len(other)) >= _MIN_MISSPELT and _is_slip(*tails)
+    return min(len(one), len(other)) >= _MIN_MISSPELT and (one + other).isascii() and _is_slip(*tails)
 
 
 def _singular(word: str) -> str:

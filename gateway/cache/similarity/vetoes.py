@@ -22,7 +22,7 @@ from gateway.cache.similarity.contrasts import (
     has_other_role,
     has_other_tense,
 )
-from gateway.cache.similarity.language import UNGUARDED
+from gateway.cache.similarity.language import ENGLISH_NAME, UNGUARDED
 from gateway.cache.similarity.lexicon import NEGATIONS, OPPOSITES
 from gateway.cache.similarity.stems import are_variants
 from gateway.cache.similarity.wording import Word, Wording
@@ -47,10 +47,12 @@ Veto = Literal[
 ]
 
 _ONE: Final = Counter({"1": 1})
-_BOTH_WAYS: Final = words_of("far distanc between differenc versus vs")
-"""Stems behind which the order of two things does not matter."""
+_BOTH_WAYS: Final = words_of("far distance distances between difference differences versus vs")
+"""Words behind which the order of two things does not matter."""
 _SYMMETRIC: Final = words_of("and or vs versus between among & / v nor plus with")
 """Words between two things that may be named in either order."""
+_ADDING: Final = words_of("and &")
+_JOINTS: Final = _ADDING | words_of("or nor")
 _REPLACING: Final = words_of("replac substitut cover fill coat treat feed begin start end")
 """Stems behind which `x with y` is another thing than `y with x`."""
 _QUESTION_WORDS: Final = words_of("who whom what which")
@@ -69,6 +71,8 @@ MAX_TURNED: Final = 24
 """Words among which two things may have changed places."""
 MAX_END: Final = 3
 """Words of weight behind `from` or `to` that name an end."""
+MAX_PUT_IN: Final = 2
+"""Words put in before a thing that make it a narrower one."""
 MAX_SLOT: Final = 3
 """Words between equal beginnings and ends that count as one thing put in another's place."""
 MAX_ADDED: Final = 4
@@ -122,6 +126,8 @@ def _has_other_number(found: Comparison) -> bool:
         return False
     ours, theirs = Counter(found.prompt.numbers), Counter(found.cached.numbers)
     more, fewer = ours - theirs, theirs - ours
+    if not more and not fewer:
+        return bool(found.prompt.code.strict)  # the same ones in another order: `0 5 * * *`
     has_one, has_none = found.prompt.grammar.has_one, found.cached.grammar.has_one
     if (has_none and +more == _ONE and not fewer) or (has_one and +fewer == _ONE and not more):
         return False  # `one` is `1`
@@ -134,7 +140,7 @@ def _has_other_unit(found: Comparison) -> bool:
 
 def _is_denied(found: Comparison) -> bool:
     prompt, cached = found.prompt, found.cached
-    if (prompt.num_negations, prompt.num_exceptions) != (cached.num_negations, cached.num_exceptions):
+    if (prompt.num_negations, prompt.exceptions) != (cached.num_negations, cached.exceptions):
         return True
     return _averted(prompt.words) != _averted(cached.words)
 
@@ -142,8 +148,7 @@ def _is_denied(found: Comparison) -> bool:
 def _has_opposite(found: Comparison) -> bool:
     """Return whether a text has a word's opposite; words of grammar count only beside the same word on both sides."""
     if any(
-        (one.text, other.text) in OPPOSITES
-        and (one.rarity or other.rarity or not _beside(one, found.prompt).isdisjoint(_beside(other, found.cached)))
+        (one.text, other.text) in OPPOSITES and (one.rarity or other.rarity or found.share_a_neighbour(one, other))
         for one in found.only_prompt
         for other in found.only_cached
     ):
@@ -163,21 +168,22 @@ def _is_built_from(ours: Sequence[Word], theirs: Sequence[Word]) -> bool:
 
 
 def _is_half_of_a_pair(found: Comparison) -> bool:
-    """Return whether one text is a choice between opposites and the other about one of them: `causes or cures`."""
-    if not found.prompt.question == found.cached.question == "whether":
-        return False
-    for text, only, other in found.sides:
-        theirs = {word.text for word in other.words}
-        both = {word.text for word in text.words}
-        if any((one.text, shared) in OPPOSITES for one in only if one.rarity for shared in theirs & both):
-            return True
-    return False
+    """Return whether one text is about two opposites and the other about one of them: `causes or cures`, `cons`."""
+    joints = _JOINTS if found.prompt.question == found.cached.question == "whether" else _ADDING
+    return any(
+        (first.text, second.text) in OPPOSITES and joint.text in joints and any(one in (first, second) for one in only)
+        for text, only, _ in found.sides
+        for first, joint, second in zip(text.words, text.words[1:], text.words[2:], strict=False)
+    )
 
 
 def _has_other_name(found: Comparison) -> bool:
     if all(any(word.is_name for word in words) for words in (found.only_prompt, found.only_cached)):
         return True
-    return any(_has_variant(only, text.words) for text, only, _ in found.sides)
+    return any(
+        _has_variant(only, text.words) or _is_namesake(only, text.words, other.words)
+        for text, only, other in found.sides
+    )
 
 
 def _has_variant(extra: Sequence[Word], words: Sequence[Word]) -> bool:
@@ -190,6 +196,15 @@ def _has_variant(extra: Sequence[Word], words: Sequence[Word]) -> bool:
     )
 
 
+def _is_namesake(extra: Sequence[Word], words: Sequence[Word], others: Sequence[Word]) -> bool:
+    """Return whether a name stands between two names that are neighbours in the other text: `John Quincy Adams`."""
+    neighbours = {(one.stem, other.stem) for one, other in pairwise(others) if extra and one.is_name and other.is_name}
+    return any(
+        name.is_name and (before.stem, after.stem) in neighbours and any(name is one for one in extra)
+        for before, name, after in zip(words, words[1:], words[2:], strict=False)
+    )
+
+
 def _has_other_word(found: Comparison) -> bool:
     """Return whether a short thing stands in another's place, or something of it: `the reverse of a good idea`."""
     spans = [len(text.words) - found.begin - found.end for text in (found.prompt, found.cached)]
@@ -197,7 +212,22 @@ def _has_other_word(found: Comparison) -> bool:
         any(word.rarity for word in words) for words in (found.only_prompt, found.only_cached)
     ):
         return True
+    if _has_other_numbered(found):
+        return True
     return any(_is_headed(only, text.words) for text, only, _ in found.sides)
+
+
+def _has_other_numbered(found: Comparison) -> bool:
+    """Return whether a number counts another thing in each text: `season 5`, `episode 5`."""
+    ours, theirs = (
+        {
+            number.stem
+            for word, number in pairwise(text.words)
+            if number.stem.isdigit() and word.rarity == 1.0 and any(word is one for one in only)
+        }
+        for text, only, _ in found.sides
+    )
+    return not ours.isdisjoint(theirs)
 
 
 def _has_other_verb(found: Comparison) -> bool:
@@ -212,7 +242,7 @@ def _has_other_direction(found: Comparison) -> bool:
 
 def _has_ends_exchanged(found: Comparison) -> bool:
     """Return whether what one text goes from is what the other goes to, whatever the order of its words."""
-    if any(word.stem in _BOTH_WAYS for word in found.prompt.words):
+    if any(word.text in _BOTH_WAYS for word in found.prompt.words):
         return False
     sources, targets = zip(*(_ends_of(text.words) for text in (found.prompt, found.cached)), strict=True)
     return bool(sources[0] & targets[1] or sources[1] & targets[0])
@@ -251,9 +281,12 @@ def _has_turned(found: Comparison) -> bool:
     prompt, cached = (text.words[found.begin : len(text.words) - found.end] for text in (found.prompt, found.cached))
     if len(prompt) < 2 or len(cached) < 2 or abs(len(prompt) - len(cached)) > 1:
         return False
-    before = {word.stem for word in found.prompt.words[: found.begin]}
-    if not before.isdisjoint(_BOTH_WAYS):
+    shared = found.prompt.words[: found.begin]
+    if any(word.text in _BOTH_WAYS for word in shared):
         return False
+    before = {word.stem for word in shared}
+    if _have_exchanged(prompt, cached):
+        return True
     ours, theirs = [word.stem for word in prompt], _in_forms_of(cached, prompt)
     if len(ours) == len(theirs):
         is_replaced = not before.isdisjoint(_REPLACING)
@@ -265,8 +298,30 @@ def _has_turned(found: Comparison) -> bool:
     return not before.isdisjoint(_QUESTION_WORDS) and _is_done_by_the_other(ours, theirs)
 
 
+def _have_exchanged(prompt: Sequence[Word], cached: Sequence[Word]) -> bool:
+    """Return whether two things changed places around what stays: `buy in Porto, sell in Braga`."""
+    ours, theirs = ([word.stem for word in words if word.rarity] for words in (prompt, cached))
+    if len(ours) != len(theirs) or len(ours) > MAX_TURNED:
+        return False
+    if any(word.text == "by" for word in prompt) != any(word.text == "by" for word in cached):
+        return False  # the passive turns the order of its verb around
+    moved = [at for at, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other]
+    stays = set(range(len(ours))).difference(moved)
+    return bool(moved) and all(
+        any(
+            ours[at] == theirs[there]
+            and ours[there] == theirs[at]
+            and not stays.isdisjoint(range(*sorted((at, there))))
+            for there in moved
+        )
+        for at in moved
+    )
+
+
 def _has_addition(found: Comparison) -> bool:
-    return any(_is_more(text, only, other) for text, only, other in found.sides)
+    return any(
+        _is_narrowed(text, only, other, found) or _is_more(text, only, other) for text, only, other in found.sides
+    )
 
 
 _VETOES: Final[Mapping[Veto, Callable[[Comparison], bool]]] = {
@@ -314,13 +369,6 @@ def _is_done_by_the_other(prompt: Sequence[str], cached: Sequence[str]) -> bool:
     return any(rest[at:] + rest[:at] == [*shorter] for at in range(1, len(rest)))
 
 
-def _beside(word: Word, text: Wording) -> set[tuple[int, str]]:
-    """Return what stands before (-1) and behind (1) a word."""
-    pairs = list(pairwise(text.words))
-    before = {(-1, first.stem) for first, second in pairs if second is word}
-    return before | {(1, second.stem) for first, second in pairs if first is word}
-
-
 def _averted(words: Sequence[Word]) -> set[str]:
     """Return the action that is not done, whichever verb denies it: `put off watering`, `get out of watering`."""
     found = set()
@@ -357,6 +405,19 @@ def _is_governed(extra: Sequence[Word], words: Sequence[Word], others: Sequence[
         if doing and doing.text.endswith("ing") and not theirs.get(doing.stem, "ing").endswith("ing"):
             return True
     return False
+
+
+def _is_narrowed(text: Wording, only: Sequence[Word], other: Wording, found: Comparison) -> bool:
+    """Return whether nothing but a word before a thing was put in, so that it is a narrower one: `a tourist visa`."""
+    put_in = text.words[found.begin : len(text.words) - found.end]
+    if text.language != ENGLISH_NAME:
+        return False
+    if len(other.words) != found.begin + found.end or not 0 < len(put_in) <= MAX_PUT_IN or not found.end:
+        return False
+    narrowing, thing = put_in[-1], text.words[len(text.words) - found.end]
+    if narrowing.rarity < 1.0 or narrowing.is_name or not thing.rarity or narrowing.text in NEGATIONS:
+        return False
+    return all(word.stem != narrowing.stem for word in other.words) and any(word is narrowing for word in only)
 
 
 def _is_more(text: Wording, only: Sequence[Word], other: Wording) -> bool:

@@ -10,14 +10,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gateway.cache.grammar.code_tokens import CodeTokens, code_tokens
-from gateway.cache.grammar.language_guards import GUARDS
+from gateway.cache.grammar.language_guards import GUARDS, LanguageGuards
 from gateway.cache.grammar.sentence_grammar import SentenceGrammar, sentence_grammar
 from gateway.cache.grammar.spelling import are_one_word
 from gateway.cache.grammar.standard_form import standard_form
 from gateway.cache.grammar.vocabulary import is_known
-from gateway.cache.grammar.word_lists import COUNTED_IN_ROMAN, ROMAN, VERB_FORMS, words_of
-from gateway.cache.similarity.denials import is_exception, num_excepted
-from gateway.cache.similarity.language import ENGLISH_NAME, language_of
+from gateway.cache.grammar.word_lists import COUNTED_IN_ROMAN, KEYWORDS, NAMED_PARTS, ROMAN, VERB_FORMS, words_of
+from gateway.cache.similarity.denials import exception_of, exceptions_in
+from gateway.cache.similarity.language import ENGLISH_NAME, UNGUARDED, language_of, languages_of
 from gateway.cache.similarity.lexicon import (
     AMOUNTS,
     COMMON_WORDS,
@@ -44,9 +44,12 @@ _QUESTION_WORDS: Final = {"whats": "what", "which": "what", "whom": "who", "whos
 _QUESTION_SPAN: Final = 12
 """Number of first words among which the question word is searched."""
 _MEMORY: Final = 16_384
+_NOUNS_IN_CAPITALS: Final = frozenset({"german"})
+"""Languages that write every noun with a capital."""
 _SAME_IN_LOWER_CASE: Final = frozenset({"US", "IT", "WHO", "D", "M", "S", "T"})
 """Names that are words of grammar in lower case."""
 _BEFORE_MONTHS: Final = words_of("in of by since until till from to early late mid last next during")
+_RESULTS: Final = words_of("do return mean print give")
 _SCALES: Final = frozenset({"hundred", "thousand", "million", "billion", "trillion"})
 _CURRENCIES: Final = frozenset("$€£¥₹")
 _LETTER_A: Final = re.compile(r"(?<=[^\W\d_] )A(?![\w'])")
@@ -77,8 +80,8 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
     numbers: tuple[str, ...]
     units: frozenset[str]
     num_negations: int
-    num_exceptions: int
-    """Number of times that it narrows the question or leaves something out: `only`, `other than`, `-less`."""
+    exceptions: tuple[str, ...]
+    """Kinds in which it narrows the question or leaves something out, sorted: `only`, `other than`, `-less`."""
     question: str
     """The kind of answer that the question wants; empty when no word shows it."""
     clauses: tuple[frozenset[str], ...]
@@ -92,32 +95,62 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
     is_whole: bool
 
     @classmethod
-    def of(cls, text: str) -> Wording:
-        """Take a text apart; never raises."""
+    def of(cls, text: str, language: str | None = None) -> Wording:
+        """Take a text apart, which is in the language that its words show if none is given; never raises."""
         plain = normal_form(text)
         text = standard_form(plain)
         tokens = _tokens(text)
         is_whole = len(tokens) <= MAX_WORDS
-        reader = _Reader(tokens if is_whole else tokens[:MAX_WORDS], has_letter_a=_LETTER_A.search(text) is not None)
-        language = language_of([token for token in reader.lowered if token[0].isalpha()])
+        code = code_tokens(plain)
+        reader = _Reader(
+            tokens if is_whole else tokens[:MAX_WORDS],
+            has_letter_a=_LETTER_A.search(text) is not None,
+            is_about_code=code.is_about_code,
+        )
+        if language is None:
+            language = language_of(_letters_of(reader.lowered))
         guards = GUARDS.get(language)
         reader.read(grammar=None if language == ENGLISH_NAME else frozenset() if guards is None else guards.free)
-        question = _question(reader.lowered)
+        if guards is not None:
+            reader.take(guards)
+        if language in _NOUNS_IN_CAPITALS:
+            reader.words = [word._replace(is_name=False) for word in reader.words]
+        question = _question(reader.lowered) if guards is None else ""
         return cls(
             text,
             " ".join(reader.lowered),
             tuple(reader.words),
             tuple(reader.numbers),
             frozenset(reader.units),
-            reader.num_negations + (0 if guards is None else guards.num_negations(reader.lowered)),
-            reader.num_exceptions + num_excepted(reader.lowered),
+            reader.num_negations,
+            tuple(sorted([*reader.exceptions, *(exceptions_in(reader.lowered) if guards is None else ())])),
             question,
             _stems_of_clauses(text),
             language,
-            code_tokens(plain),
+            code,
             sentence_grammar(reader.lowered if language == ENGLISH_NAME else (), question),
             is_whole,
         )
+
+
+def in_one_language(one: Wording, other: Wording) -> tuple[Wording, Wording]:
+    """Return two wordings in the language of one of them that the other may be of, too; else as they are."""
+    if one.language == other.language:
+        return one, other
+    shared = languages_of(_letters_of(one.text.split())) & languages_of(_letters_of(other.text.split()))
+    for language in sorted(
+        {one.language, other.language} & shared - {UNGUARDED}, key=lambda name: name == ENGLISH_NAME
+    ):
+        return _in_language(one, language), _in_language(other, language)
+    return one, other
+
+
+def _in_language(wording: Wording, language: str) -> Wording:
+    return wording if wording.language == language else Wording.of(wording.source, language)
+
+
+def _letters_of(lowered: Sequence[str]) -> list[str]:
+    return [token for token in lowered if token[0].isalpha()]
 
 
 class _Known(NamedTuple):
@@ -126,7 +159,8 @@ class _Known(NamedTuple):
     word: Word
     unit: str | None
     is_negation: bool
-    is_exception: bool
+    exception: str
+    """Kind of the exception; empty for none."""
     number: tuple[str, str | None] | None
     """Value and unit."""
 
@@ -139,7 +173,7 @@ def _known(text: str) -> _Known:
         _word_of(text, bare),
         unit_of(text, after_number=False),
         _is_negation(text),
-        is_exception(text),
+        exception_of(text),
         number_of(text),
     )
 
@@ -166,8 +200,9 @@ _COMMON_STEMS: Final = frozenset(map(stem_of, COMMON_WORDS))
 class _Reader:
     """A reader that goes through the tokens once."""
 
-    def __init__(self, tokens: Sequence[str], *, has_letter_a: bool = False) -> None:
+    def __init__(self, tokens: Sequence[str], *, has_letter_a: bool = False, is_about_code: bool = False) -> None:
         self._tokens = tokens
+        self._is_about_code = is_about_code
         self._has_letter_a = has_letter_a
         self._first = next((at for at, token in enumerate(tokens) if token[0].isalpha()), 0)  # `¿` may stand before it
         num_capitals = sum([token[0].isupper() for token in tokens[1:]])
@@ -176,7 +211,8 @@ class _Reader:
         self.words: list[Word] = []
         self.numbers: list[str] = []
         self.units: set[str] = set()
-        self.num_negations = self.num_exceptions = 0
+        self.num_negations = 0
+        self.exceptions: list[str] = []
 
     def read(self, *, grammar: frozenset[str] | None) -> None:
         """Fill the lists; all words but those of `grammar` carry weight in a language other than English."""
@@ -193,6 +229,12 @@ class _Reader:
             at += 1
         if grammar is not None:
             self.words = [word._replace(rarity=float(word.text not in grammar)) for word in self.words]
+
+    def take(self, guards: LanguageGuards) -> None:
+        """Read the words again as those of a language with guards; English words may stand among them."""
+        num_english = sum(word in NEGATIONS and word not in guards.small | guards.negations for word in self.lowered)
+        self.num_negations, self.exceptions = guards.num_negations(self.lowered) + num_english, []
+        self.words = [word._replace(stem=guards.same.get(word.text, word.stem)) for word in self.words]
 
     def _numeral(self, at: int) -> tuple[str, None] | None:
         """Return the value of a Roman numeral or of `one`; a single letter is a numeral behind some words only."""
@@ -236,18 +278,30 @@ class _Reader:
         word = known.word
         has_capital = self._tokens[at][0].isupper()
         self.num_negations += known.is_negation
-        self.num_exceptions += known.is_exception
+        if known.exception:
+            self.exceptions.append(known.exception)
         if known.unit is not None:
             self.units.add(known.unit)
         if has_capital and at > self._first and self._has_names and (word.rarity or self._is_designation(at)):
             word = word._replace(is_name=True, rarity=word.rarity or 1.0)
+        elif self._is_about_code and self._is_named_part(at):
+            word = Word(word.text, word.text, 1.0, is_code=True)
         self.words.append(word)
+
+    def _is_named_part(self, at: int) -> bool:
+        """Return whether a word names a part of a program: `while loop`, `what does sorted do`."""
+        word, before = self.lowered[at], self.lowered[at - 1] if at else ""
+        if word in FUNCTION_WORDS and word not in KEYWORDS:
+            return False
+        following = self._following(at)
+        return following in NAMED_PARTS or (before == "does" and following in _RESULTS)
 
     def _is_designation(self, at: int) -> bool:
         """Return whether a word of grammar in capitals is a name: `the US`, `plan A`."""
         token = self._tokens[at]
         if token == "May":
-            return self.lowered[at - 1] in _BEFORE_MONTHS
+            is_dated = self._following(at)[:1].isdigit() or self.lowered[at - 1][0].isdigit()
+            return is_dated or self.lowered[at - 1] in _BEFORE_MONTHS
         return token in _SAME_IN_LOWER_CASE or (token == "A" and self._has_letter_a)
 
 

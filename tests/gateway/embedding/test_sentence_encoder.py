@@ -83,6 +83,24 @@ def test_a_function_of_a_package_is_an_encoder(monkeypatch: pytest.MonkeyPatch, 
     assert SentenceEncoder("numpy:zeros").id == f"function:numpy:zeros-{np.__version__}"
 
 
+@pytest.mark.parametrize("wanted", ["PASSIVE", "ACTIVE"])
+def test_threads_of_the_worker_sleep_while_they_wait(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wanted: str
+) -> None:
+    (tmp_path / "policies.py").write_text(
+        "import os\ndef told(texts): return [[float(os.environ['OMP_WAIT_POLICY'] == t), 0.1] for t in texts]"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if wanted != "PASSIVE":
+        monkeypatch.setenv("OMP_WAIT_POLICY", wanted)  # the user's choice stays
+    encoder = SentenceEncoder("policies:told")
+    try:
+        assert encoder.encode(["PASSIVE", "ACTIVE"])[:, 0].argmax() == ["PASSIVE", "ACTIVE"].index(wanted)
+    finally:
+        encoder.close()
+
+
 @pytest.mark.parametrize(
     ("source", "name", "reason"),
     [

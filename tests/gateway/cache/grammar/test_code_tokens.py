@@ -99,3 +99,10 @@ def test_marks_and_capitals_that_change_code_count(one: str, other: str) -> None
 )
 def test_the_person_and_backticks_do_not(one: str, other: str) -> None:
     assert not code_tokens(one).differ_from(code_tokens(other), in_any_order=False)
+
+
+def test_a_language_whose_name_is_a_letter_makes_a_text_about_code() -> None:
+    assert code_tokens("how do I sort numbers in C?").is_about_code
+    assert code_tokens("how do I sort numbers in Go").is_about_code
+    assert not code_tokens("how do I play a waltz in C minor").is_about_code
+    assert not code_tokens("how do I go in a barge").is_about_code

@@ -57,6 +57,8 @@ def test_a_tense_is_that_of_its_helping_verb(text: str, tenses: set[str]) -> Non
         ("do few herons nest", {"few"}),
         ("how many herons nest", set()),
         ("does every heron nest", {"all"}),
+        ("why do most start ups fail", {"most"}),
+        ("are most people tall", {"most"}),
     ],
 )
 def test_quantities_go_by_class(text: str, quantities: set[str]) -> None:
@@ -77,3 +79,22 @@ def test_quantities_and_ordinals_count_against_each_other() -> None:
     assert grammar("the first heron").has_other_quantity(grammar("the last heron"))
     assert not grammar("the 1st heron").has_other_quantity(grammar("the first heron"))
     assert not grammar("any herons").has_other_quantity(grammar("some herons"))
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        ("the second largest lake", {"second"}),
+        ("the second to last verse", {"second"}),
+        ("in the late 1920s", {"late"}),
+        ("early spring", {"early"}),
+        ("the second verse in the early hours", set()),
+    ],
+)
+def test_a_place_in_an_order_or_a_time_is_a_rank(text: str, ranks: set[str]) -> None:
+    assert grammar(text).ranks == ranks
+
+
+def test_a_bound_is_that_of_its_number() -> None:
+    bounds = [grammar(f"{phrase} 3 herons").bounds for phrase in ("more than", "at least", "less than", "up to")]
+    assert bounds == [{"more_than"}, {"at_least"}, {"less_than"}, {"at_most"}]

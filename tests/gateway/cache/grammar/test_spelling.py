@@ -48,6 +48,7 @@ def test_a_misspelt_word_is_the_word(one: str, other: str) -> None:
         ("halvorsen", "halvorson"),
         ("grep", "grip"),
         ("kettles", "kettle"),
+        ("methane", "ethane"),
     ],
 )
 def test_two_words_stay_two(one: str, other: str) -> None:

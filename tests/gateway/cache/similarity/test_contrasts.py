@@ -40,6 +40,9 @@ def test_a_question_word_counts_where_nothing_else_differs() -> None:
 def test_a_passive_turns_the_roles() -> None:
     assert has_other_role(comparison("Was Ada taught by Grace?", "Did Ada teach Grace?"))
     assert not has_other_role(comparison("Was Ada taught by Grace?", "Did Grace teach Ada?"))
+    assert has_other_role(comparison("Who was taught by Ada?", "Who taught Ada?"))
+    assert not has_other_role(comparison("Who was taught by Ada?", "Who did Ada teach?"))
+    assert not has_other_role(comparison("What is the best song by Ada?", "What is the best song of Ada?"))
 
 
 def test_more_than_is_not_as_much_as() -> None:

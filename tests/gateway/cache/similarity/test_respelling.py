@@ -44,3 +44,10 @@ def test_a_longer_name_of_programming_is_no_slip() -> None:
     assert respelled(requested, stored) is requested
     slip = Wording.of("How do I install Pyhton here?")
     assert respelled(slip, Wording.of("How do I install Python here?")).text == "how do i install python here"
+
+
+def test_accents_that_were_not_typed_are_put_back() -> None:
+    typed, stored = Wording.of("cual es la poblacion de Braga"), Wording.of("¿Cuál es la población de Braga?")
+    assert respelled(typed, stored).text == stored.text.removeprefix("¿ ")
+    other = Wording.of("¿Cuál es el año de la garza y su papá?")
+    assert respelled(Wording.of("¿Cuál es el ano de la garza y su papá?"), other).text != other.text

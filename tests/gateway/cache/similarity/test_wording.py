@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.cache.similarity.wording import MAX_WORDS, Wording
+from gateway.cache.similarity.wording import MAX_WORDS, Wording, in_one_language
 
 
 @given(st.text(max_size=400))
@@ -43,3 +43,20 @@ def test_names_are_words_with_capitals_where_not_all_have_them() -> None:
 )
 def test_the_kind_of_question_is_what_first_calls(text: str, question: str) -> None:
     assert Wording.of(text).question == question
+
+
+def test_two_texts_are_read_in_a_language_that_both_may_be_of() -> None:
+    short, whole = Wording.of("Höhe von Porto?"), Wording.of("Wie ist die Höhe von Porto und Braga?")
+    assert [wording.language for wording in in_one_language(short, whole)] == ["german", "german"]
+    english = Wording.of("How high is the mill of Porto?")
+    assert in_one_language(english, whole) == (english, whole)
+
+
+def test_a_noun_in_german_is_no_name() -> None:
+    assert not any(word.is_name for word in Wording.of("Wie hoch ist die Brücke von Porto?").words)
+
+
+def test_a_part_of_a_program_keeps_its_form() -> None:
+    assert [word.stem for word in Wording.of("What does sorted do in Python?").words if word.is_code] == ["sorted"]
+    assert not any(word.is_code for word in Wording.of("What does sorted do in Porto?").words)
+    assert not any(word.text == "the" and word.is_code for word in Wording.of("Is the loop of Python slow?").words)
