@@ -57,6 +57,19 @@ def release_pages(tensor: torch.Tensor) -> None:
             ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 
+def is_mapped_from_file(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor lies in a mapped file, as far as the system tells; a copy of the file does not."""
+    if tensor.device.type != "cpu":
+        return False
+    with suppress(OSError):
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            addresses, _, _, _, _, *path = line.split(maxsplit=5)
+            start, end = (int(address, 16) for address in addresses.split("-"))
+            if start <= tensor.data_ptr() < end:
+                return bool(path) and path[0].startswith("/")
+    return False
+
+
 def release_free_memory() -> None:
     """Give memory that the C library's allocator holds and nothing uses back to the system; glibc alone can."""
     with suppress(OSError, AttributeError):

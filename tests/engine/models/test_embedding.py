@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -22,6 +24,38 @@ def test_rows_come_in_the_models_dtype_times_the_scale(stored: torch.dtype, scal
     assert torch.equal(out, table.float()[token_ids] * (scale or 1.0))
     assert torch.equal(embedding.of(token_ids.view(3, 1)), out.view(3, 1, 3))
     assert embedding.of(token_ids).dtype == torch.float32
+
+
+def _resident_bytes(path: Path) -> int:
+    """Memory of this process that is mapped from a file."""
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    mapped = (line for line in lines if line.endswith(f" {path}"))
+    return 1024 * sum(int(next(field for field in lines if field.startswith("Rss:")).split()[1]) for _ in mapped)
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").is_file(), reason="needs Linux")
+def test_a_mapped_table_takes_little_memory_however_many_rows_are_read(tmp_path: Path) -> None:
+    path, num_rows = tmp_path / "table", 8192
+    numbers = torch.randn(num_rows, 1024, generator=torch.Generator().manual_seed(1))
+    path.write_bytes(numbers.numpy().tobytes())
+    table = torch.from_file(str(path), shared=False, size=numbers.numel()).view(num_rows, 1024)
+    embedding, out = TokenEmbedding(table, torch.float32), torch.empty(64, 1024)
+
+    for token_ids in torch.randperm(num_rows, generator=torch.Generator().manual_seed(2)).split(64):
+        embedding.into(token_ids, out)
+        assert torch.equal(out, numbers[token_ids])
+    for token_id in range(0, num_rows, 8):
+        embedding.into(torch.tensor([token_id]), out[:1])
+
+    assert _resident_bytes(path) < numbers.numel() * numbers.itemsize // 2  # the system maps 64 KiB around a row
+
+
+def test_a_table_in_memory_stays_there() -> None:
+    numbers = torch.randn(4096, 64, generator=torch.Generator().manual_seed(1))
+    embedding = TokenEmbedding(numbers.clone(), torch.float32)
+
+    for _ in range(3):
+        assert torch.equal(embedding.of(torch.arange(4096)), numbers)
 
 
 def test_the_scale_is_rounded_to_the_models_dtype() -> None:
