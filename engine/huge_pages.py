@@ -78,7 +78,7 @@ def release_free_memory() -> None:
 
 
 def release_library_pages() -> None:
-    """Give the pages of code and constants in loaded libraries back to the system, which reads those that are used again.
+    """Give the pages of code and constants in loaded libraries back to the system, which reads those used again.
 
     The compiler of steps is 90 MB that serving does not use. A mapping that was never written equals its file; the
     linker writes some constants at the start, and those stay.
@@ -90,7 +90,7 @@ def release_library_pages() -> None:
 
 
 def _unwritten_mappings(smaps: str) -> Iterator[tuple[int, int]]:
-    """Yield start and end of all private mappings of files that cannot be written and never were, by /proc/PID/smaps."""
+    """Yield start and end of all private mappings of files that were never written, by a process's `smaps`."""
     found = (0, 0)
     for line in smaps.splitlines():
         name, *fields = line.split(maxsplit=5)

@@ -204,7 +204,17 @@ class HeadMajorKVCache:
     block_size / 2, head_dim, 2]. Reads return float32.
     """
 
-    __slots__ = ("_block_size", "_in_pairs", "_memory", "_places", "is_windowed", "keys", "prompt", "retained", "values")
+    __slots__ = (
+        "_block_size",
+        "_in_pairs",
+        "_memory",
+        "_places",
+        "is_windowed",
+        "keys",
+        "prompt",
+        "retained",
+        "values",
+    )
 
     def __init__(
         self, memory: BlockMemory, spec: AttentionSpec, places: SlotPlaces, *, is_windowed: bool = False

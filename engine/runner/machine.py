@@ -68,9 +68,7 @@ class Machine:
         if not isinstance(self.backend, TorchAttention):
             return [self.backend.allocate(num_blocks, block_size, spec, self.dtype) for spec in specs]
         return list[KVCache](
-            self.backend.allocate_layers(
-                num_blocks, block_size, specs, self.dtype, num_window_blocks=num_window_blocks
-            )
+            self.backend.allocate_layers(num_blocks, block_size, specs, self.dtype, num_window_blocks=num_window_blocks)
         )
 
 

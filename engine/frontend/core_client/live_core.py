@@ -14,7 +14,6 @@ from typing import Protocol
 
 from engine.frontend.core_client.link import CoreConnection, CoreListener
 
-
 _CRASHES = frozenset({signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT, signal.SIGTRAP})
 """Signals by which a process ends because of its own code, such as a compiler's."""
 

@@ -41,7 +41,7 @@ def test_a_mapped_table_takes_little_memory_however_many_rows_are_read(tmp_path:
     table = torch.from_file(str(path), shared=False, size=numbers.numel()).view(num_rows, 1024)
     embedding, out = TokenEmbedding(table, torch.float32), torch.empty(64, 1024)
 
-    for token_ids in torch.randperm(num_rows, generator=torch.Generator().manual_seed(2)).split(64):
+    for token_ids in torch.randperm(num_rows, generator=torch.Generator().manual_seed(2)).view(-1, 64).unbind():
         embedding.into(token_ids, out)
         assert torch.equal(out, numbers[token_ids])
     for token_id in range(0, num_rows, 8):

@@ -46,7 +46,7 @@ class Supervised:
         self.link = CoreLink(self.metrics, time.monotonic, QueueLimits(max_waiting=64))
         self.cores, self.standbys = FakeCores(), Standbys(starts_up=False)
         self.crashes: list[str] = []
-        """Crashes of the compiler that the pool has told."""
+        """Crashes of the compiler that the pool has reported."""
         self.pool = self.make_pool(self.standbys.spawn, size, pause_s=0.02)
         self.supervisor = CoreSupervisor(self.link, CoreStarts(self.cores.spawn), time.monotonic, PATIENCE, self.pool)
 
