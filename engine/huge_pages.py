@@ -58,17 +58,18 @@ def release_pages(tensor: torch.Tensor) -> None:
             ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 
-def is_mapped_from_file(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor lies in a mapped file, as far as the system tells; a copy of the file does not."""
+def mapped_file(tensor: torch.Tensor) -> tuple[Path, int] | None:
+    """Return the file that a tensor is mapped from, and its first byte there; None for other tensors."""
     if tensor.device.type != "cpu":
-        return False
+        return None
     with suppress(OSError):
         for line in Path("/proc/self/maps").read_text().splitlines():
-            addresses, _, _, _, _, *path = line.split(maxsplit=5)
+            addresses, _, offset, _, _, *path = line.split(maxsplit=5)
             start, end = (int(address, 16) for address in addresses.split("-"))
             if start <= tensor.data_ptr() < end:
-                return bool(path) and path[0].startswith("/")
-    return False
+                is_file = bool(path) and path[0].startswith("/")
+                return (Path(path[0]), int(offset, 16) + tensor.data_ptr() - start) if is_file else None
+    return None
 
 
 def release_free_memory() -> None:
@@ -78,7 +79,7 @@ def release_free_memory() -> None:
 
 
 def release_library_pages() -> None:
-    """Give the pages of code and constants in loaded libraries back to the system, which reads those used again.
+    """Give the pages of code and constants in loaded libraries back to the system, which reads those that run again.
 
     The compiler of steps is 90 MB that serving does not use. A mapping that was never written equals its file; the
     linker writes some constants at the start, and those stay.
