@@ -86,11 +86,13 @@ class _FileRows:
 
     def into(self, token_ids: torch.Tensor, out: torch.Tensor) -> None:
         """Write the rows of token ids [T] to `out` [T, hidden]. Raises OSError."""
-        numbers, start, row_bytes = out.numpy(), self._start, self._row_bytes
-        for place, token_id in enumerate(token_ids.tolist()):
-            if os.preadv(self._file, [numbers[place]], start + token_id * row_bytes) != row_bytes:
+        content, at, read = memoryview(out.numpy()).cast("B"), 0, os.preadv
+        file, start, row_bytes = self._file, self._start, self._row_bytes
+        for token_id in token_ids.tolist():
+            if read(file, (content[at : at + row_bytes],), start + token_id * row_bytes) != row_bytes:
                 raise OSError(f"the file of the embeddings has no row {token_id}; it was cut while it was in use")
-        self._num_rows += len(numbers)
+            at += row_bytes
+        self._num_rows += len(token_ids)
         if self._num_rows > _ROWS_BETWEEN_RELEASES:
             self._num_rows = 0
             release_pages(self._table)

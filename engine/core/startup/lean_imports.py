@@ -13,9 +13,10 @@ from threading import RLock
 from types import ModuleType
 from typing import Any
 
+_GPU_OPERATIONS = "torch._native"
 _DEFERRED = frozenset(
     {
-        *("torch._meta_registrations", "torch.distributed._meta_registrations", "torch._native"),
+        *("torch._meta_registrations", "torch.distributed._meta_registrations", _GPU_OPERATIONS),
         *("torch.ao", "torch.quantization", "torch.nn.intrinsic", "torch.nn.qat"),
         *("torch.nn.quantizable", "torch.nn.quantized", "torch.distributions", "torch.optim"),
         *("torch.export", "torch.masked", "torch.utils.data"),
@@ -33,16 +34,26 @@ def leave_out_unused_modules() -> None:
         sys.meta_path.insert(0, _Finder())
 
 
+def import_for_gpu() -> None:
+    """Import what torch's operations on a GPU use, if it was left out; to be called behind the import of torch."""
+    module = sys.modules.get(_GPU_OPERATIONS)
+    if isinstance(module, _DeferredModule):
+        module._run_code()
+
+
 class _DeferredModule(ModuleType):
     """Module whose code runs when one of its names is first read; the import system's own names are there before."""
 
-    def __getattr__(self, name: str) -> Any:
+    def _run_code(self) -> None:
+        """Run the module's code if it did not run yet."""
         with _LOCK:
-            run: Callable[[ModuleType], None] | None = None
-            if not name.startswith("__"):
-                run = self.__dict__.pop("_run", None)
-            if run is not None:
-                run(self)
+            code: Callable[[ModuleType], None] | None = self.__dict__.pop("_code", None)
+            if code is not None:
+                code(self)
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("__"):
+            self._run_code()
         if name not in self.__dict__:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         return self.__dict__[name]
@@ -60,7 +71,7 @@ class _DeferringLoader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Store what runs the module's code."""
-        module.__dict__["_run"] = self._loader.exec_module
+        module.__dict__["_code"] = self._loader.exec_module
 
 
 class _Finder(MetaPathFinder):

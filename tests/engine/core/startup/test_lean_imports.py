@@ -11,7 +11,7 @@ import pytest
 _PROGRAM = """
 import sys
 from pathlib import Path
-from engine.core.startup.lean_imports import leave_out_unused_modules
+from engine.core.startup.lean_imports import import_for_gpu, leave_out_unused_modules
 
 def anonymous_kb():
     fields = (line.split() for line in Path("/proc/self/smaps_rollup").read_text().splitlines())
@@ -31,6 +31,10 @@ print("torch._prims" in sys.modules)
 print(callable(torch._meta_registrations.register_meta), "torch._prims" in sys.modules)
 print(hasattr(torch._meta_registrations, "no_such_name"))
 print(torch.optim.SGD.__name__, torch.distributions.Normal(0.0, 1.0).mean.item(), torch.export.Dim.__name__)
+print("torch._native.ops" in sys.modules)
+import_for_gpu()
+import_for_gpu()
+print("torch._native.ops" in sys.modules)
 print(tuple(torch.nn.functional.interpolate(torch.empty(1, 1, 4, 4, device="meta"), scale_factor=2).shape))
 """
 
@@ -55,5 +59,7 @@ def test_a_lean_process_takes_less_memory_and_computes_the_same() -> None:
         "True True",
         "False",
         "SGD 0.0 Dim",
+        "False",
+        "True",
         "(1, 1, 8, 8)",
     ]
