@@ -86,7 +86,7 @@ class _FileRows:
 
     def into(self, token_ids: torch.Tensor, out: torch.Tensor) -> None:
         """Write the rows of token ids [T] to `out` [T, hidden]. Raises OSError."""
-        content, at, read = memoryview(out.numpy()).cast("B"), 0, os.preadv
+        content, at, read = out.numpy().data.cast("B"), 0, os.preadv
         file, start, row_bytes = self._file, self._start, self._row_bytes
         for token_id in token_ids.tolist():
             if read(file, (content[at : at + row_bytes],), start + token_id * row_bytes) != row_bytes:
