@@ -55,6 +55,9 @@ BENCHES: Final[Mapping[str, Entry]] = {
         "peers.peers",
         "the engine beside llama.cpp on a real checkpoint: decode, prefill, and both beside a busy neighbour",
     ),
+    "peer_memory": Entry(
+        "peers.peer_memory", "memory of the core beside llama.cpp on a real checkpoint, with a filled context"
+    ),
     "peer_gateways": Entry(
         "peers.peer_gateways",
         "other gateways beside this one on one core: requests, streams, processor time, and clients that leave",

@@ -8,6 +8,7 @@ and of the longest prompt in chunks, is retained, and each step adds only the ne
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -19,11 +20,13 @@ from engine.attention.gathered_prompt import GatheredPrompt
 from engine.attention.step_plan import GroupPlan, SequencePlan, StepPlan, StepPlanner
 from engine.attention.torch_kv_cache import (
     AttentionScratch,
+    BlockMemory,
     HeadMajorKVCache,
     QuantizedKVCache,
     ReadableKVCache,
     SlotPlaces,
     TorchKVCache,
+    unwritten_zeros,
 )
 
 _MAX_RETAINED_BYTES = 8 << 20
@@ -61,20 +64,52 @@ class TorchAttention:
 
     def allocate(self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype) -> ReadableKVCache:
         """Return an empty KV pool for one layer."""
-        return self.allocate_windowed(num_blocks, block_size, spec, dtype, is_windowed=False)
+        return self.allocate_layers(num_blocks, block_size, [spec], dtype)[0]
 
-    def allocate_windowed(
-        self, num_blocks: int, block_size: int, spec: AttentionSpec, dtype: torch.dtype, *, is_windowed: bool
+    def allocate_layers(
+        self,
+        num_blocks: int,
+        block_size: int,
+        specs: Sequence[AttentionSpec],
+        dtype: torch.dtype,
+        *,
+        num_window_blocks: int = 0,
+    ) -> list[ReadableKVCache]:
+        """Return an empty KV pool for each layer.
+
+        Args:
+            num_blocks: Blocks of each pool.
+            block_size: Tokens of a block.
+            specs: Attention of each layer.
+            dtype: Dtype of keys and values, unless the backend's pools have one of their own.
+            num_window_blocks: Blocks of layers with a sliding window, which then have slots and tables of their own; 0:
+                as many as of the others, and the same ones.
+        """
+        are_windowed = [num_window_blocks > 0 and spec.sliding_window is not None for spec in specs]
+        windowed = [spec for spec, is_windowed in zip(specs, are_windowed, strict=True) if is_windowed]
+        others = [spec for spec, is_windowed in zip(specs, are_windowed, strict=True) if not is_windowed]
+        of_windows = iter(self._pools(num_window_blocks, block_size, windowed, dtype, is_windowed=True))
+        of_others = iter(self._pools(num_blocks, block_size, others, dtype, is_windowed=False))
+        return [next(of_windows if is_windowed else of_others) for is_windowed in are_windowed]
+
+    def _pools(
+        self, num_blocks: int, block_size: int, specs: Sequence[AttentionSpec], dtype: torch.dtype, *, is_windowed: bool
+    ) -> list[ReadableKVCache]:
+        if self.head_major is not None and not self._has_int8_kv and specs:
+            places = self._window_slot_places if is_windowed else self._places
+            memory = BlockMemory(num_blocks, block_size, specs, self.head_major)
+            return [HeadMajorKVCache(memory, spec, places, is_windowed=is_windowed) for spec in specs]
+        num_slots = num_blocks * block_size
+        return [self._token_major(num_slots, spec, dtype, is_windowed=is_windowed) for spec in specs]
+
+    def _token_major(
+        self, num_slots: int, spec: AttentionSpec, dtype: torch.dtype, *, is_windowed: bool
     ) -> ReadableKVCache:
-        """Return an empty KV pool for one layer; with `is_windowed`, for the slots and tables of windowed layers."""
-        shape = (num_blocks * block_size, spec.num_kv_heads, spec.head_dim)
+        shape = (num_slots, spec.num_kv_heads, spec.head_dim)
         if self._has_int8_kv:
             return QuantizedKVCache(shape, dtype, self._device, is_windowed=is_windowed)
-        if self.head_major is not None:
-            places = self._window_slot_places if is_windowed else self._places
-            return HeadMajorKVCache(num_blocks, block_size, spec, self.head_major, places, is_windowed=is_windowed)
         # Zeros instead of garbage: masked columns may read unwritten slots, and 0 * NaN is NaN.
-        keys, values = (torch.zeros(shape, dtype=dtype, device=self._device) for _ in range(2))
+        keys, values = (unwritten_zeros(*shape, dtype=dtype, device=self._device) for _ in range(2))
         return TorchKVCache(keys, values, is_windowed=is_windowed)
 
     def prepare(self, context: ForwardContext) -> None:

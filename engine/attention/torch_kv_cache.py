@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Protocol
 
 import torch
@@ -13,6 +15,15 @@ from engine.huge_pages import HugePages, release_pages
 
 INT8_MAX = 127.0
 _TINY = 1e-12
+_MOST_PADDING_BYTES = 2048
+"""Most padding of a block: half of the 4 KiB after which addresses share a set of a core's first cache."""
+
+
+def unwritten_zeros(*shape: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return zeros that take main memory only where they are written; `torch.zeros` writes all of it."""
+    if device.type == "cpu":
+        return HugePages().zeros(*shape, dtype=dtype)
+    return torch.zeros(shape, dtype=dtype, device=device)
 
 
 class AttentionScratch:
@@ -143,6 +154,48 @@ def _divided(slots: torch.Tensor, block_size: int) -> tuple[torch.Tensor, ...]:
     return slots.div(block_size, rounding_mode="floor"), place, place.div(2, rounding_mode="floor"), place.remainder(2)
 
 
+class BlockMemory:
+    """Memory of head-major pools of several layers: all numbers of a block lie side by side.
+
+    A pool takes the memory of the blocks that were written. With memory of its own, each layer would take whole huge
+    pages for the first token, a hundred megabytes in thirty layers.
+    """
+
+    def __init__(self, num_blocks: int, block_size: int, specs: Sequence[AttentionSpec], dtype: torch.dtype) -> None:
+        """Reserve zeros for all layers. Garbage would not do: unwritten slots have weight 0, and 0 * NaN is NaN."""
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        numbers = sum(2 * block_size * spec.num_kv_heads * spec.head_dim for spec in specs)
+        padding = block_padding(block_size, specs, dtype.itemsize) // dtype.itemsize
+        self._blocks = HugePages().zeros(num_blocks, numbers + padding, dtype=dtype)
+        self._num_taken = 0
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of keys and values."""
+        return self._blocks.dtype
+
+    def take(self, *shape: int) -> torch.Tensor:
+        """Return the next numbers of every block as [blocks, *shape], which are not taken yet."""
+        start, size = self._num_taken, prod(shape)
+        self._num_taken += size
+        return self._blocks[:, start : start + size].view(self.num_blocks, *shape)
+
+    def release(self) -> None:
+        """Give the memory back to the system until blocks are written again; all blocks read as zeros."""
+        release_pages(self._blocks)
+
+
+def block_padding(block_size: int, specs: Sequence[AttentionSpec], element_bytes: int) -> int:
+    """Return the bytes between two blocks of a head-major pool.
+
+    Without them, the blocks of a layer would lie a multiple of 4 KiB apart, and one head's keys of all blocks would
+    share a small part of a core's cache.
+    """
+    of_head = block_size * element_bytes * max((spec.head_dim for spec in specs), default=0)
+    return min(of_head, _MOST_PADDING_BYTES)
+
+
 class HeadMajorKVCache:
     """Head-major pool of one layer.
 
@@ -151,29 +204,32 @@ class HeadMajorKVCache:
     block_size / 2, head_dim, 2]. Reads return float32.
     """
 
-    __slots__ = ("_block_size", "_in_pairs", "_places", "is_windowed", "keys", "prompt", "retained", "values")
+    __slots__ = (
+        "_block_size",
+        "_in_pairs",
+        "_memory",
+        "_places",
+        "is_windowed",
+        "keys",
+        "prompt",
+        "retained",
+        "values",
+    )
 
     def __init__(
-        self,
-        num_blocks: int,
-        block_size: int,
-        spec: AttentionSpec,
-        dtype: torch.dtype,
-        places: SlotPlaces,
-        *,
-        is_windowed: bool = False,
+        self, memory: BlockMemory, spec: AttentionSpec, places: SlotPlaces, *, is_windowed: bool = False
     ) -> None:
+        """Take the layer's part of a memory."""
         self.retained = GatheredSequences()
         self.prompt = PromptMemory()
-        self._block_size = block_size
+        self._memory = memory
+        self._block_size = block_size = memory.block_size
         self._places = places
-        self._in_pairs = dtype == torch.bfloat16
+        self._in_pairs = memory.dtype == torch.bfloat16
         self.is_windowed = is_windowed
         together = 2 if self._in_pairs else 1
-        of_head, pages = (num_blocks, spec.num_kv_heads), HugePages()
-        # Zeros instead of garbage: unwritten slots have weight 0, and 0 * NaN is NaN.
-        self.keys = pages.zeros(*of_head, spec.head_dim // together, block_size, together, dtype=dtype)
-        self.values = pages.zeros(*of_head, block_size // together, spec.head_dim, together, dtype=dtype)
+        self.keys = memory.take(spec.num_kv_heads, spec.head_dim // together, block_size, together)
+        self.values = memory.take(spec.num_kv_heads, block_size // together, spec.head_dim, together)
 
     def write(self, keys: torch.Tensor, values: torch.Tensor, slot_mapping: torch.Tensor) -> None:
         """Store keys and values [T, kv_heads, head_dim] at the given slots."""
@@ -214,10 +270,9 @@ class HeadMajorKVCache:
         self.values.index_fill_(0, blocks, 0.0)
 
     def release(self) -> None:
-        """Give the pool's memory back to the system until blocks are written again; all blocks read as zeros."""
+        """Release the memory that the layer shares with others; all blocks of these layers read as zeros."""
         self.retained, self.prompt = GatheredSequences(), PromptMemory()
-        release_pages(self.keys)
-        release_pages(self.values)
+        self._memory.release()
 
     def _find(
         self, slots: torch.Tensor
@@ -263,10 +318,10 @@ class QuantizedKVCache:
         self._dtype = dtype
         self.retained = GatheredSequences()
         self.prompt = PromptMemory()
-        self.keys = torch.zeros(shape, dtype=torch.int8, device=device)
-        self.values = torch.zeros_like(self.keys)
-        self.key_scales = torch.zeros(shape[:2], dtype=torch.float32, device=device)
-        self.value_scales = torch.zeros_like(self.key_scales)
+        self.keys, self.values = (unwritten_zeros(*shape, dtype=torch.int8, device=device) for _ in range(2))
+        self.key_scales, self.value_scales = (
+            unwritten_zeros(*shape[:2], dtype=torch.float32, device=device) for _ in range(2)
+        )
 
     def write(self, keys: torch.Tensor, values: torch.Tensor, slot_mapping: torch.Tensor) -> None:
         """Quantize and store keys and values [T, kv_heads, head_dim] at the given slots."""

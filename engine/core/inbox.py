@@ -6,11 +6,13 @@ import socket
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from engine.lora.adapter_table import AdapterRead
 from engine.protocol import FrameError, FrameSplitter, ToCore, decode_to_core
-from engine.sampling.grammar_compiler import GrammarDone
+
+if TYPE_CHECKING:  # they import torch, before which the core sets up its process
+    from engine.lora.adapter_table import AdapterRead
+    from engine.sampling.grammar_compiler import GrammarDone
 
 _RECEIVE_BYTES = 1 << 18
 

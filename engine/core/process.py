@@ -14,6 +14,7 @@ from engine.config import CoreConfig, EngineConfigError, parse_config
 from engine.core.inbox import FrontGoneError
 from engine.core.outbox import Outbox
 from engine.core.standby import StandbyEnded
+from engine.core.startup.lean_imports import leave_out_unused_modules
 from engine.cpu.jit.failure import compilation_reported_to
 from engine.garbage import exclude_loaded
 from engine.protocol import Compiling, Fatal
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s core %(levelname)s %(name)s: %(message)s")
     leave_cores_alone(os.environ)
+    leave_out_unused_modules()
     # Ctrl-C reaches the whole process group; the front decides when the core ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
@@ -50,11 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _settle() -> None:
     """Give back what only the start needed."""
-    from engine.huge_pages import release_code_pages, release_free_memory
+    from engine.huge_pages import release_free_memory, release_library_pages
 
     exclude_loaded()
     release_free_memory()
-    release_code_pages()
+    release_library_pages()
 
 
 def leave_cores_alone(environment: MutableMapping[str, str]) -> None:

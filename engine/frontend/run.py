@@ -13,7 +13,7 @@ from pathlib import Path
 
 from engine.config import CoreConfig, EngineConfigError, FrontConfig
 from engine.frontend.core_client.link import CoreLink
-from engine.frontend.core_client.live_core import CoreStarts, Spawn
+from engine.frontend.core_client.live_core import CoreStarts
 from engine.frontend.core_client.metrics import EngineMetrics
 from engine.frontend.core_client.queue_guard import QueueLimits
 from engine.frontend.core_client.service import EngineService
@@ -82,9 +82,7 @@ class Front:
             clock=clock,
         )
         patience = patience or Patience()
-        standbys = (
-            None if starts.standby is None else _standbys(self._link, starts.standby, config.standby_cores, patience)
-        )
+        standbys = _standbys(self._link, starts, config.standby_cores, patience)
         self._supervisor = CoreSupervisor(self._link, starts, clock, patience, standbys)
         self._tracer = Tracer(config, clock, time.time, secrets.randbits) if config.otlp_endpoint else None
         completions = Completions(self._service, time.time, write_stall_s, self._tracer, _resume_key(config))
@@ -190,9 +188,17 @@ def _text_handling(config: FrontConfig, model_dir: Path) -> TextHandling:
     )
 
 
-def _standbys(link: CoreLink, spawn: Spawn, size: int, patience: Patience) -> StandbyPool:
+def _standbys(link: CoreLink, starts: CoreStarts, size: int, patience: Patience) -> StandbyPool | None:
+    if starts.standby is None:
+        return None
     return StandbyPool(
-        link, spawn, size, start_s=patience.start_s, stop_s=patience.stop_s, pause_s=patience.longest_pause_s
+        link,
+        starts.standby,
+        size,
+        avoid_compiled_code=starts.avoid_compiled_code,
+        start_s=patience.start_s,
+        stop_s=patience.stop_s,
+        pause_s=patience.longest_pause_s,
     )
 
 

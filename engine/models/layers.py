@@ -14,6 +14,7 @@ from torch.nn import functional
 from engine.models.config.rope import RopeConfig
 
 _INITIAL_POSITIONS = 4096
+_POSITIONS_TOGETHER = 512
 
 
 class RMSNorm:
@@ -90,7 +91,14 @@ class Rotary:
         """Extend the table to `num_positions` positions if it is shorter."""
         if num_positions > self._table.shape[0]:
             size = max(_INITIAL_POSITIONS, 2 ** (num_positions - 1).bit_length())
-            self._table = self._config.rotations(self._head_dim, size).to(self._device)
+            table = torch.empty(size, self._table.shape[1], dtype=torch.complex64, device=self._device)
+            known = self._table.shape[0]
+            table[:known].copy_(self._table)
+            # A few at a time: what is computed on the way takes four times the memory.
+            for start in range(known, size, _POSITIONS_TOGETHER):
+                part = table[start : start + _POSITIONS_TOGETHER]
+                part.copy_(self._config.rotations(self._head_dim, part.shape[0], start))
+            self._table = table
 
     @staticmethod
     def rotate(heads: torch.Tensor, rotations: torch.Tensor) -> None:

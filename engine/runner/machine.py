@@ -65,16 +65,11 @@ class Machine:
             block_size: Tokens of a block.
             num_window_blocks: Blocks of layers with a sliding window; 0: as many as of the others.
         """
-        found: list[KVCache] = []
-        for spec in specs:
-            if num_window_blocks and spec.sliding_window is not None:
-                assert isinstance(self.backend, TorchAttention)
-                found.append(
-                    self.backend.allocate_windowed(num_window_blocks, block_size, spec, self.dtype, is_windowed=True)
-                )
-            else:
-                found.append(self.backend.allocate(num_blocks, block_size, spec, self.dtype))
-        return found
+        if not isinstance(self.backend, TorchAttention):
+            return [self.backend.allocate(num_blocks, block_size, spec, self.dtype) for spec in specs]
+        return list[KVCache](
+            self.backend.allocate_layers(num_blocks, block_size, specs, self.dtype, num_window_blocks=num_window_blocks)
+        )
 
 
 def find_machine(config: CoreConfig) -> Machine:

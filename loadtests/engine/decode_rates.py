@@ -90,6 +90,11 @@ class MeasuredProcess:
         arguments = ["--model", str(setting.model), "--threads", str(setting.threads)]
         return await cls.start(bench, "loadtests.engine.reference_decode", arguments)
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     async def decode(self, prompts: Batch, num_tokens: int) -> Rate:
         """Measure from the choice of the first token to that of the last."""
         reply = await self._complete(prompts, num_tokens)

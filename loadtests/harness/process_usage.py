@@ -24,6 +24,12 @@ def rss_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
 
 
+def anonymous_bytes(pid: int) -> int:
+    """Return a process's resident memory that no file backs. Raises OSError."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Anonymous:")) * 1024
+
+
 def num_fds(pid: int) -> int:
     """Return a process's open file descriptors. Raises OSError."""
     return len(os.listdir(f"/proc/{pid}/fd"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from engine.attention.base import AttentionSpec
 from engine.attention.torch_attention import TorchAttention
+from engine.attention.torch_kv_cache import block_padding
 from engine.config import CoreConfig
 from engine.kv_cache.kv_pool import PoolDemand, block_bytes, memory_share, pool_blocks
 from engine.kv_cache.state_slots import num_state_slots
@@ -93,8 +94,10 @@ def _demand(config: CoreConfig, machine: Machine, model: Model, draft_model: Mod
     others += [] if draft_model is None else draft_model.attention_specs
 
     def num_bytes(of_specs: list[AttentionSpec]) -> int:
-        has_scales = machine.kv_dtype is not None
-        return block_bytes(of_specs, config.kv.block_size, machine.kv_element_bytes, has_scales=has_scales)
+        size, has_scales = machine.kv_element_bytes, machine.kv_dtype is not None
+        is_head_major = isinstance(machine.backend, TorchAttention) and machine.backend.head_major is not None
+        padding = block_padding(config.kv.block_size, of_specs, size) if is_head_major and not has_scales else 0
+        return block_bytes(of_specs, config.kv.block_size, size, has_scales=has_scales) + padding
 
     if not windowed or not others:  # blocks are needed for whole contexts, or for windows alone
         return PoolDemand(block_bytes=num_bytes(windowed + others))

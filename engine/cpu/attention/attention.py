@@ -19,9 +19,9 @@ _BLOCKS_AHEAD = 4
 
 
 @compiled
-def block_of(model, pool, block, kv_head):
+def block_of(model, layer, pool, block, kv_head):
     """Return the address of one head's keys or values of a block."""
-    return pool + model.kv_bytes * (block * model.num_kv_heads + kv_head) * model.head_dim * model.block_size
+    return pool + block * layer.block_bytes + kv_head * model.kv_bytes * model.head_dim * model.block_size
 
 
 @compiled
@@ -77,18 +77,18 @@ def _attention(kind: WeightKind) -> Compiled:
             # Blocks lie anywhere in the pool, so the hardware cannot predict them: keys are prefetched some blocks
             # ahead, and values while scores are computed.
             while fetched * vectors_of_block < vector + 2 and fetched < num_blocks:
-                fetch(block_of(model, layer.values, table[first_block + fetched], kv_head), block_bytes)
+                fetch(block_of(model, layer, layer.values, table[first_block + fetched], kv_head), block_bytes)
                 if fetched + _BLOCKS_AHEAD < num_blocks:
                     ahead = table[first_block + fetched + _BLOCKS_AHEAD]
-                    fetch(block_of(model, layer.keys, ahead, kv_head), block_bytes)
+                    fetch(block_of(model, layer, layer.keys, ahead, kv_head), block_bytes)
                 fetched += 1
             block, place = first_block + vector // vectors_of_block, vector % vectors_of_block
-            keys = block_of(model, layer.keys, table[block], kv_head) + 4 * LANES * place
+            keys = block_of(model, layer, layer.keys, table[block], kv_head) + 4 * LANES * place
             found = scores + 4 * LANES * vector
             apart = 0
             if vector + 1 < num_vectors:
                 block, place = first_block + (vector + 1) // vectors_of_block, (vector + 1) % vectors_of_block
-                apart = block_of(model, layer.keys, table[block], kv_head) + 4 * LANES * place - keys
+                apart = block_of(model, layer, layer.keys, table[block], kv_head) + 4 * LANES * place - keys
             score(keys, step, apart, queries, num_queries, size, found, num_slots)
 
     @inlined
@@ -96,7 +96,7 @@ def _attention(kind: WeightKind) -> Compiled:
         """Attend for one KV head; `ahead` is the pool of the keys to prefetch for the next head, or 0."""
         model, layer = view(model_at, 1, MODEL)[0], view(layer_at, 1, LAYER)[0]
         step, group = view(step_at, 1, STEP)[0], view(group_at, 1, GROUP)[0]
-        size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
+        size, block_size = model.head_dim, model.block_size
         shared = model.num_heads // model.num_kv_heads
         token, count, row, place = group.first_token, group.num_tokens, group.row, group.place
         positions = integers(step.positions + 8 * token, count)
@@ -121,10 +121,9 @@ def _attention(kind: WeightKind) -> Compiled:
             end = positions[query // shared] + 1
             start, of_query = max(0, end - layer.window), scores + 4 * query * num_slots
             shares[query] = weights_of(of_query, num_slots, start - base, end - base, scale_of_scores)
-        block_bytes = kv_bytes * model.num_kv_heads * size * block_size
-        values = block_of(model, layer.values, 0, kv_head)
+        values = block_of(model, layer, layer.values, 0, kv_head)
         if ahead != 0:
-            ahead = block_of(model, ahead, 0, kv_head + 1)
+            ahead = block_of(model, layer, ahead, 0, kv_head + 1)
         block, first, behind = first_block, 0, 0
         while block < num_blocks:
             # Blocks that the same tokens see are processed together.
@@ -142,7 +141,7 @@ def _attention(kind: WeightKind) -> Compiled:
                 values,
                 tables + 8 * block,
                 end - block,
-                block_bytes,
+                layer.block_bytes,
                 block_size,
                 sums + 4 * first * shared * size,
                 size,

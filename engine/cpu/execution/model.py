@@ -285,6 +285,7 @@ class CompiledModel:
             layers = self._records.layers.reshape(-1, len(found))  # those for the matrix unit read the same pool
             layers["keys"] = [cache.keys.data_ptr() for cache in found]
             layers["values"] = [cache.values.data_ptr() for cache in found]
+            layers["block_bytes"] = [cache.keys.stride(0) * cache.keys.itemsize for cache in found]
             layers["is_windowed"] = [cache.is_windowed for cache in found]
             self.shape["block_size"] = block_size
             kv_bytes = found[0].keys.itemsize

@@ -152,6 +152,7 @@ class ModelRecords:
             mlp.widest_expert,
             0,
             0,
+            0,
             _UNLIMITED if window is None else window,
             0,
             index in traits.unrotated_layers or (window is not None and self._config.local_rope is not None),

@@ -101,6 +101,7 @@ LAYER = np.dtype(
         ("widest_expert", np.int64),
         ("keys", np.int64),
         ("values", np.int64),
+        ("block_bytes", np.int64),
         ("window", np.int64),
         ("is_windowed", np.int64),
         ("is_local", np.int64),
@@ -116,8 +117,8 @@ one norm over all query heads and one over all key heads. `is_local` is not 0 if
 A layer with experts has EXPERT records, `num_experts` of them and behind them the shared one if there is one, instead
 of `gate_up` and `down`. The router's outputs are a score of each expert, and the gate of the shared one.
 
-Keys and values lie block by block and head by head: keys [head_dim, block_size], values [block_size, head_dim].
-In bfloat16 two rows of either are interleaved in pairs.
+Keys and values lie block by block, `block_bytes` apart, and head by head: keys [head_dim, block_size], values
+[block_size, head_dim]. In bfloat16 two rows of either are interleaved in pairs.
 """
 
 GROUP = np.dtype(

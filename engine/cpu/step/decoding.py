@@ -64,7 +64,7 @@ def _project_tokens(model, layer, step, inputs, head, first, count):
         # Tokens of one block are stored by several threads later, so its old content is cleared before.
         if head >= model.num_heads:
             for token in range(first, first + count):
-                _clear_block(model, layer.keys, slots[token], head - model.num_heads)
+                _clear_block(model, layer, layer.keys, slots[token], head - model.num_heads)
         return
     for token in range(first, first + count):
         at = found + 4 * token * stride
@@ -78,23 +78,23 @@ def _project_tokens(model, layer, step, inputs, head, first, count):
             is_key = head < num_rotated
             pool = layer.keys if is_key else layer.values
             kv_head = head - (model.num_heads if is_key else num_rotated)
-            _clear_block(model, pool, slots[token], kv_head)
-            _store(model, at, pool, slots[token], kv_head, is_key)
+            _clear_block(model, layer, pool, slots[token], kv_head)
+            _store(model, layer, at, pool, slots[token], kv_head, is_key)
 
 
 @compiled
-def _clear_block(model, pool, slot, kv_head):
+def _clear_block(model, layer, pool, slot, kv_head):
     """Clear the old content of a block, if the slot is its first one."""
     if slot % model.block_size == 0:
-        block = block_of(model, pool, slot // model.block_size, kv_head)
+        block = block_of(model, layer, pool, slot // model.block_size, kv_head)
         wipe(block, model.head_dim * model.block_size, 1, model.kv_bytes)
 
 
 @compiled
-def _store(model, source, pool, slot, kv_head, is_key):
+def _store(model, layer, source, pool, slot, kv_head, is_key):
     """Store one head's key or value in its slot."""
     size, block_size, kv_bytes = model.head_dim, model.block_size, model.kv_bytes
-    block = block_of(model, pool, slot // block_size, kv_head)
+    block = block_of(model, layer, pool, slot // block_size, kv_head)
     place = slot % block_size
     if kv_bytes == 2 and is_key:
         store_key(source, size, key_at(block, 0, place, block_size, kv_bytes), 4 * block_size)
@@ -133,7 +133,7 @@ def _norm_heads_phase(model, layer, step, num_tokens, phase):
             at = heads + 4 * head * size
             turn(at, 0, turns, size, model.epsilon)
             if head >= model.num_heads:
-                _store(model, at, layer.keys, slots[token], head - model.num_heads, True)
+                _store(model, layer, at, layer.keys, slots[token], head - model.num_heads, True)
         finish(phase)
         token = take(phase)
     wait(phase, num_tokens)

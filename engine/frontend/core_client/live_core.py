@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import signal
 import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -12,6 +13,24 @@ from pathlib import Path
 from typing import Protocol
 
 from engine.frontend.core_client.link import CoreConnection, CoreListener
+
+_CRASHES = frozenset({signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT, signal.SIGTRAP})
+"""Signals by which a process ends because of its own code, such as a compiler's."""
+
+_LAST_FRAMES_S = 0.5
+"""Maximum wait for the frames of a core that has ended; a process of its own may hold its connection open."""
+
+
+def compiler_crash(status: int | None, compiling: str) -> str:
+    """Return how the compiler ended a core, as logs and metrics state it; empty if something else did.
+
+    Args:
+        status: Exit status of the core; None if it never started.
+        compiling: What the core last reported to compile; empty: nothing.
+    """
+    if not compiling or status is None or -status not in _CRASHES:
+        return ""
+    return f"{signal.Signals(-status).name} ended the last core while it compiled {compiling}"
 
 
 class CoreProcess(Protocol):
@@ -87,6 +106,13 @@ class LiveCore:
         """Close the listening socket and remove its folder, so that a killed front leaves no files behind."""
         self._server.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def read_to_the_end(self) -> None:
+        """Receive the frames that a core sent before it ended; the system may report its end before them."""
+        if self.exited.done() and self.connection.connected.is_set():
+            lost = asyncio.create_task(self.connection.lost.wait(), name="core connection lost")
+            await asyncio.wait({lost}, timeout=_LAST_FRAMES_S)
+            lost.cancel()
 
     async def end(self, *, is_polite: bool, stop_s: float) -> None:
         """Wait for the process to end, then terminate it, then kill it.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from engine.frontend.core_client.link import CoreLink
-from engine.frontend.core_client.live_core import LiveCore, Spawn
-from engine.protocol import Fatal, Phase, StandingBy, TakeOver, ToFront, encode_frame
+from engine.frontend.core_client.live_core import LiveCore, Spawn, compiler_crash
+from engine.protocol import Compiling, Fatal, Phase, StandingBy, TakeOver, ToFront, encode_frame
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +21,8 @@ class StandbyCore:
         self.taken = asyncio.Event()
         self.phases: list[Phase] = []
         self.fatal = ""
+        self.compiling = ""
+        """What the standby compiles; empty: nothing."""
         self._transport: asyncio.WriteTransport | None = None
 
     def attached(self, transport: asyncio.WriteTransport) -> None:
@@ -32,6 +35,8 @@ class StandbyCore:
             self.phases.append(message)
         elif isinstance(message, StandingBy):
             self.standing_by.set()
+        elif isinstance(message, Compiling):
+            self.compiling = message.what
         elif isinstance(message, Fatal):
             self.fatal = message.message
 
@@ -56,11 +61,31 @@ class StandbyPool:
     """Pool of `size` standbys. It starts them only while a core serves, so that they slow no start of a core."""
 
     def __init__(
-        self, link: CoreLink, spawn: Spawn, size: int, *, start_s: float, stop_s: float, pause_s: float
+        self,
+        link: CoreLink,
+        spawn: Spawn,
+        size: int,
+        *,
+        avoid_compiled_code: Callable[[str], None],
+        start_s: float,
+        stop_s: float,
+        pause_s: float,
     ) -> None:
+        """Create a pool without standbys.
+
+        Args:
+            link: Link to the serving core.
+            spawn: Starts a standby.
+            size: Number of standbys.
+            avoid_compiled_code: Makes later cores compile nothing; the argument tells how the compiler ended a standby.
+            start_s: Maximum wait until a standby is loaded, in seconds.
+            stop_s: Timeout of each stage of its end, in seconds.
+            pause_s: Pause before a lost standby is replaced, in seconds.
+        """
         self._link = link
         self._spawn = spawn
         self._size = size
+        self._avoid_compiled_code = avoid_compiled_code
         self._start_s = start_s
         self._stop_s = stop_s
         self._pause_s = pause_s
@@ -107,7 +132,10 @@ class StandbyPool:
                     self._idle = [pair for pair in self._idle if pair[0] is not live]
                     await live.end(is_polite=False, stop_s=self._stop_s)
             if not standby.taken.is_set():
-                logger.error("a standby was lost: %s", standby.fatal or "it ended")
+                crash = compiler_crash(live.status, standby.compiling)
+                if crash:
+                    self._avoid_compiled_code(crash)
+                logger.error("a standby was lost: %s", standby.fatal or crash or "it ended")
                 await asyncio.sleep(self._pause_s)
 
     async def _stand_by(self, live: LiveCore, standby: StandbyCore) -> None:
@@ -117,6 +145,8 @@ class StandbyPool:
             self._idle.append((live, standby))
             logger.info("a standby is loaded: %s", ", ".join(f"{p.name} {p.seconds:.2f} s" for p in standby.phases))
             await self._came(standby.taken, live, timeout_s=None)
+        if not standby.taken.is_set():
+            await live.read_to_the_end()
 
     async def _came(self, event: asyncio.Event, live: LiveCore, *, timeout_s: float | None) -> bool:
         """Wait for the event, the end of the process or the timeout; return whether the event is set."""

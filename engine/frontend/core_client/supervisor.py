@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from engine.config import CoreConfig, EngineConfigError, core_config_json
 from engine.frontend.core_client.link import CoreLink
-from engine.frontend.core_client.live_core import CoreProcess, CoreStarts, LiveCore
+from engine.frontend.core_client.live_core import CoreProcess, CoreStarts, LiveCore, compiler_crash
 from engine.frontend.core_client.standby_pool import StandbyPool
 
 logger = logging.getLogger(__name__)
@@ -35,13 +34,6 @@ class Patience:
     longest_pause_s: float = 30.0
     healthy_s: float = 60.0
     """Lifetime after which a lost core resets the pause."""
-
-
-_CRASHES = frozenset({signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT, signal.SIGTRAP})
-"""Signals by which a process ends because of its own code, such as a compiler's."""
-
-_LAST_FRAMES_S = 0.5
-"""Maximum wait for the frames of a core that has ended; a process of its own may hold its connection open."""
 
 
 class CoreSpawner:
@@ -121,8 +113,7 @@ class CoreSupervisor:
             if self._stopping.is_set():
                 return
             has_served = has_served or was_ready
-            if self._link.compiling and status is not None and -status in _CRASHES:
-                crash = f"{signal.Signals(-status).name} ended the last core while it compiled {self._link.compiling}"
+            if crash := compiler_crash(status, self._link.compiling):
                 self._starts.avoid_compiled_code(crash)
             # After a core that served, the settings are not at fault: memory may be short or a folder briefly missing.
             if self._link.has_wrong_settings and not has_served:
@@ -158,7 +149,7 @@ class CoreSupervisor:
             live.seal()
             reason = await self._watch(live)
             was_ready = self._link.ready is not None
-            await self._read_to_the_end(live)
+            await live.read_to_the_end()
             self._link.core_lost(reason)
         finally:
             await live.end(is_polite=self._link.state == "stopped", stop_s=self._patience.stop_s)
@@ -192,13 +183,6 @@ class CoreSupervisor:
         finally:
             for task in (lost, stopping, hung):
                 task.cancel()
-
-    async def _read_to_the_end(self, live: LiveCore) -> None:
-        """Receive the frames that a core sent before it ended; the system may report its end before them."""
-        if live.exited.done() and live.connection.connected.is_set():
-            lost = asyncio.create_task(live.connection.lost.wait(), name="core connection lost")
-            await asyncio.wait({lost}, timeout=_LAST_FRAMES_S)
-            lost.cancel()
 
     async def _hung(self) -> str:
         """Wait until the core has been silent for too long and return the reason."""

@@ -110,12 +110,14 @@ class RopeConfig:
         inverse = 1.0 / (self.theta**exponents)
         return inverse if self.scaling is None else self.scaling.apply(inverse, self.theta)
 
-    def rotations(self, head_dim: int, num_positions: int) -> torch.Tensor:
-        """Return the rotations times the attention factor, complex64 [num_positions, head_dim / 2].
+    def rotations(self, head_dim: int, num_positions: int, start: int = 0) -> torch.Tensor:
+        """Return the rotations of positions from `start` on, complex64 [num_positions, head_dim / 2].
 
-        Pairs that do not rotate have the value 1.
+        They are times the attention factor. Pairs that do not rotate have the value 1.
         """
-        angles = torch.outer(torch.arange(num_positions, dtype=torch.float32), self.inverse_frequencies(head_dim))
+        angles = torch.outer(
+            torch.arange(start, start + num_positions, dtype=torch.float32), self.inverse_frequencies(head_dim)
+        )
         turning = torch.complex(angles.cos() * self.attention_factor, angles.sin() * self.attention_factor)
         return functional.pad(turning, (0, head_dim // 2 - turning.shape[1]), value=1.0)
 

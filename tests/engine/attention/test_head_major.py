@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.attention.base import AttentionSpec
 from engine.attention.torch_attention import TorchAttention
-from engine.attention.torch_kv_cache import AttentionScratch, HeadMajorKVCache, SlotPlaces
+from engine.attention.torch_kv_cache import AttentionScratch, BlockMemory, HeadMajorKVCache, SlotPlaces
 from loadtests.harness.measures import resident_bytes
 from tests.engine.attention.reference import Batch, make_batch, reference_attention
 
@@ -55,7 +55,8 @@ def test_ragged_batches_equal_the_reference(
 
 @pytest.fixture(params=[torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 def cache(request: pytest.FixtureRequest) -> HeadMajorKVCache:
-    return HeadMajorKVCache(6, 4, AttentionSpec(2, 2, head_dim=8, scale=1.0), request.param, SlotPlaces())
+    spec = AttentionSpec(2, 2, head_dim=8, scale=1.0)
+    return HeadMajorKVCache(BlockMemory(6, 4, [spec], request.param), spec, SlotPlaces())
 
 
 def test_every_way_to_read_gives_what_was_stored(cache: HeadMajorKVCache) -> None:
@@ -103,11 +104,58 @@ def test_places_of_a_step_are_not_taken_for_those_of_other_slots() -> None:
     assert [found.tolist() for found in places.of(step, 4)][:2] == [[2, 2], [0, 0]]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "int8", "token-major"])
+def test_a_pool_takes_the_memory_of_the_blocks_that_were_written(kind: str) -> None:
+    backend = TorchAttention(CPU, has_int8_kv=kind == "int8")
+    backend.head_major = {"float32": torch.float32, "bfloat16": torch.bfloat16}.get(kind)
+    spec = AttentionSpec(4, 2, head_dim=64, scale=1.0)
+    keys = torch.ones(16, 2, 64)
+    backend.allocate_layers(64, 16, [spec], torch.float32)[0].write(keys, keys, torch.arange(16))  # torch's own buffers
+    before = resident_bytes()
+
+    caches = backend.allocate_layers(4096, 16, [spec] * 30, torch.float32)  # 1 GB in bfloat16
+    allocated = resident_bytes() - before
+    for cache in caches:
+        cache.write(keys, keys, torch.arange(16))
+
+    assert allocated < 4 << 20
+    if backend.head_major is not None:
+        assert resident_bytes() - before < 8 << 20
+
+
+def test_layers_keep_their_own_numbers_in_the_memory_that_they_share() -> None:
+    backend = TorchAttention(CPU)
+    backend.head_major = torch.bfloat16
+    kinds = (None, 5, None, 5)
+    specs = [AttentionSpec(4, 2, head_dim=16, scale=1.0, sliding_window=window) for window in kinds]
+    caches = backend.allocate_layers(6, 16, specs, torch.float32, num_window_blocks=3)
+    slots = torch.arange(16, 48)
+    for number, cache in enumerate(caches, 1):
+        cache.write(torch.full((32, 2, 16), float(number)), torch.full((32, 2, 16), float(-number)), slots)
+    caches[2].clear(torch.tensor([2]), 16)
+
+    for number, (cache, window) in enumerate(zip(caches, kinds, strict=True), 1):
+        assert cache.is_windowed == (window is not None)
+        keys, values = cache.span(0, 48, AttentionScratch())
+        expected = torch.tensor([0.0, number, 0.0 if number == 3 else number]).repeat_interleave(16)
+        assert torch.equal(keys, expected.view(48, 1, 1).expand(48, 2, 16))
+        assert torch.equal(values, -expected.view(48, 1, 1).expand(48, 2, 16))
+
+
+def test_a_heads_keys_of_successive_blocks_are_spread_over_a_cores_cache() -> None:
+    spec = AttentionSpec(9, 3, head_dim=64, scale=1.0)
+    memory = BlockMemory(8, 16, [spec] * 30, torch.bfloat16)
+    keys = HeadMajorKVCache(memory, spec, SlotPlaces()).keys
+    places = {keys[block, 0].data_ptr() % 4096 for block in range(8)}
+    assert len(places) == 2  # of 2 KiB each
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="pages are given back on Linux alone")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 def test_a_pool_whose_memory_is_given_back_reads_as_zeros_and_can_be_written_again(dtype: torch.dtype) -> None:
     spec = AttentionSpec(2, 2, head_dim=64, scale=1.0)
-    cache = HeadMajorKVCache(4096, 16, spec, dtype, SlotPlaces())
+    cache = HeadMajorKVCache(BlockMemory(4096, 16, [spec], dtype), spec, SlotPlaces())
     keys, values = torch.randn(2, 4096 * 16, 2, 64, generator=torch.Generator().manual_seed(1)).unbind()
     cache.write(keys, values, torch.arange(4096 * 16))
     before = resident_bytes()

@@ -211,6 +211,12 @@ def test_torchs_threads_sleep_soon_unless_somebody_stated_otherwise(
     assert environment.get("GOMP_SPINCOUNT") == expected
 
 
+def test_the_process_is_set_up_before_torch_is_imported() -> None:
+    program = "import sys, engine.core.process; print(sorted({'torch', 'numba'} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
+
+
 def test_a_vocabulary_that_is_only_declared_ends_the_core_before_memory_is_taken_for_it(
     tmp_path: Path, checkpoint: Path
 ) -> None:

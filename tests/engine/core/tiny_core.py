@@ -80,12 +80,9 @@ class TinyCore:
         self.windows = None
         if num_window_blocks:
             self.windows = WindowBlocks(num_blocks, num_window_blocks, window=longest, block_size=block_size)
-        self.caches = []
-        for spec in specs:
-            is_windowed = bool(num_window_blocks) and spec.sliding_window is not None
-            num = num_window_blocks if is_windowed else num_blocks
-            cache = backend.allocate_windowed(num, block_size, spec, torch.float32, is_windowed=is_windowed)
-            self.caches.append(cache)
+        self.caches = backend.allocate_layers(
+            num_blocks, block_size, specs, torch.float32, num_window_blocks=num_window_blocks
+        )
         caches: list[KVCache] = [*self.caches]
         table, model = _adapted(self.model, adapters or {})
         self.runner = ModelRunner(

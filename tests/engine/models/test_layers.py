@@ -52,6 +52,19 @@ def test_queries_and_keys_are_normed_over_all_their_heads_apart() -> None:
     assert torch.allclose(heads.double(), expected, atol=1e-5)
 
 
+def test_a_table_that_grows_has_the_same_rotations_as_one_made_at_once() -> None:
+    config = RopeConfig(theta=10_000.0, attention_factor=1.5, rotated_share=0.5)
+    rotary = Rotary(config, 12, CPU)
+    before = rotary.table(10).clone()
+
+    table = rotary.table(4097)
+
+    assert table.shape == (8192, 6)
+    assert torch.equal(table, config.rotations(12, 8192))
+    assert torch.equal(table[: before.shape[0]], before)
+    assert rotary.table(8192) is table
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_adjacent_numbers_turn_by_their_position(dtype: torch.dtype) -> None:
     rotary = Rotary(RopeConfig(theta=100.0), 4, CPU)
