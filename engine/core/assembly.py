@@ -22,7 +22,6 @@ from engine.core.startup.adapter_assembly import check_adapters
 from engine.core.startup.compiled_code import load_with_compiled_code
 from engine.core.startup.draft_assembly import make_drafter
 from engine.core.startup.fingerprint import answer_fingerprint, model_state, processor_digest
-from engine.core.startup.lean_imports import import_for_gpu
 from engine.core.startup.model_assembly import LoadedModels, load_models
 from engine.core.startup.pool_assembly import PoolPlan, max_num_seqs, plan_pool
 from engine.core.startup.runner_assembly import make_runner, make_stepper, run_largest_steps, warm_up_steps
@@ -82,8 +81,6 @@ def build_core(
     check_adapters(config, model_config)
     grammars = _grammars(config, inbox, model_config.vocab_size)
     has_fast_memory = config.compute.device != "cpu" and torch.cuda.is_available()
-    if has_fast_memory:
-        import_for_gpu()
     if standby is not None and has_fast_memory:  # which is the serving core's alone
         config = standby.wait(config)
     with outbox.phase("weights"):

@@ -9,14 +9,14 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from threading import RLock
 from types import ModuleType
 from typing import Any
 
-_GPU_OPERATIONS = "torch._native"
 _DEFERRED = frozenset(
     {
-        *("torch._meta_registrations", "torch.distributed._meta_registrations", _GPU_OPERATIONS),
+        *("torch._meta_registrations", "torch.distributed._meta_registrations", "torch._native"),
         *("torch.ao", "torch.quantization", "torch.nn.intrinsic", "torch.nn.qat"),
         *("torch.nn.quantizable", "torch.nn.quantized", "torch.distributions", "torch.optim"),
         *("torch.export", "torch.masked", "torch.utils.data"),
@@ -25,20 +25,20 @@ _DEFERRED = frozenset(
 """Modules of tensors without numbers, kernels in other languages, torch's own quantization, training and export."""
 _LEFT_OUT = frozenset({"scipy"})
 """Optional modules, which their importer does without: Numba multiplies matrices with it, and no kernel here does."""
+_CARDS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
+"""Devices of drivers: of NVIDIA, of WSL, of AMD."""
 _LOCK = RLock()
 
 
 def leave_out_unused_modules() -> None:
-    """Leave out what no core uses; to be called before torch and Numba are imported."""
+    """Leave out what no core on a CPU uses; to be called before torch and Numba are imported.
+
+    On a machine with a card, nothing is left out: some of these modules belong to torch's operations there.
+    """
+    if any(Path(device).exists() for device in _CARDS):
+        return
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
-
-
-def import_for_gpu() -> None:
-    """Import what torch's operations on a GPU use, if it was left out; to be called behind the import of torch."""
-    module = sys.modules.get(_GPU_OPERATIONS)
-    if isinstance(module, _DeferredModule):
-        module._run_code()
 
 
 class _DeferredModule(ModuleType):

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from engine.core.startup import lean_imports
+from engine.core.startup.lean_imports import leave_out_unused_modules
+
 _PROGRAM = """
 import sys
 from pathlib import Path
-from engine.core.startup.lean_imports import import_for_gpu, leave_out_unused_modules
+from engine.core.startup.lean_imports import leave_out_unused_modules
 
 def anonymous_kb():
     fields = (line.split() for line in Path("/proc/self/smaps_rollup").read_text().splitlines())
@@ -31,9 +34,6 @@ print("torch._prims" in sys.modules)
 print(callable(torch._meta_registrations.register_meta), "torch._prims" in sys.modules)
 print(hasattr(torch._meta_registrations, "no_such_name"))
 print(torch.optim.SGD.__name__, torch.distributions.Normal(0.0, 1.0).mean.item(), torch.export.Dim.__name__)
-print("torch._native.ops" in sys.modules)
-import_for_gpu()
-import_for_gpu()
 print("torch._native.ops" in sys.modules)
 print(tuple(torch.nn.functional.interpolate(torch.empty(1, 1, 4, 4, device="meta"), scale_factor=2).shape))
 """
@@ -60,6 +60,16 @@ def test_a_lean_process_takes_less_memory_and_computes_the_same() -> None:
         "False",
         "SGD 0.0 Dim",
         "False",
-        "True",
         "(1, 1, 8, 8)",
     ]
+
+
+def test_nothing_is_left_out_on_a_machine_with_a_card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    before = list(sys.meta_path)
+    monkeypatch.setattr(lean_imports, "_CARDS", (str(tmp_path),))
+    leave_out_unused_modules()
+    assert sys.meta_path == before
+    monkeypatch.setattr(lean_imports, "_CARDS", ())
+    leave_out_unused_modules()
+    assert sys.meta_path[1:] == before
