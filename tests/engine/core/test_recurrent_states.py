@@ -21,7 +21,8 @@ TIMEOUT_S = 60.0
 
 @pytest.fixture(scope="module")
 def reference() -> PreTrainedModel:
-    return make_reference("qwen3_5", vocab_size=VOCAB_SIZE, max_position_embeddings=MAX_MODEL_LEN)
+    sizes = {"vocab_size": VOCAB_SIZE, "max_position_embeddings": MAX_MODEL_LEN, "linear_value_head_dim": 16}
+    return make_reference("qwen3_5", **sizes)
 
 
 @pytest.fixture(scope="module")
