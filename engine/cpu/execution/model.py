@@ -14,7 +14,7 @@ from engine.attention.torch_kv_cache import HeadMajorKVCache
 from engine.cpu.attention.attention import ATTENTION
 from engine.cpu.execution.model_records import ModelRecords
 from engine.cpu.execution.prompt_rows import cut_evenly, has_prompts, split_rows
-from engine.cpu.execution.state_rows import StateRows, part_of, picked, rows_of
+from engine.cpu.execution.state_rows import StateRows, rows_between, picked, rows_of
 from engine.cpu.execution.step_memory import TOGETHER, StepMemory
 from engine.cpu.execution.thread_pool import ThreadPool, aligned_integers
 from engine.cpu.execution.token_groups import TokenGroups
@@ -208,7 +208,7 @@ class CompiledModel:
         for start, end, part in cut_evenly(context, TOGETHER):
             behind = found + (end - start if part.sampled is None else len(part.sampled))
             of_part = None if logits is None else logits[found:behind]
-            of_rows = None if states is None else part_of(states, start, end)
+            of_rows = None if states is None else rows_between(states, start, end)
             self._forward_rows(token_ids[start:end], part, hidden[found:behind], of_part, of_rows, on_unit=on_unit)
             found = behind
 

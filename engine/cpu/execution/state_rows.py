@@ -27,7 +27,7 @@ def rows_of(states: StepStates, query_starts: list[int]) -> StateRows:
     return np.array(found, dtype=STATE_ROW)
 
 
-def part_of(rows: StateRows, first: int, end: int) -> StateRows:
+def rows_between(rows: StateRows, first: int, end: int) -> StateRows:
     """Return the records of tokens [first, end) alone; a sequence that began before goes on from what it wrote."""
     starts, ends = rows["first_token"], rows["first_token"] + rows["num_tokens"]
     is_there = (starts < end) & (ends > first)

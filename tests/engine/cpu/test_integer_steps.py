@@ -35,7 +35,9 @@ def test_logits_are_near_those_of_the_libraries_products(
     compiled, plain = (runner(tmp_path, variant, quantization, count) for count in (2, 0))
     exact = PagedRunner(tmp_path)
     assert isinstance(compiled.model, CompiledModel)
-    assert {kind.partition(" times")[0] for kind in compiled.model.products} == KINDS[quantization]
+    kinds = {kind.partition(" times")[0] for kind in compiled.model.products}
+    # Projections of a gated delta net that are this small stay numbers.
+    assert kinds == KINDS[quantization] | ({"float32"} if variant == "qwen3_5" else set())
 
     found, expected, unquantized = (one.prefill(Row(list(PROMPT)), [70, 1, 19]) for one in (compiled, plain, exact))
 

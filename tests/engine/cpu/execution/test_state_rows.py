@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from engine.attention.step_states import StateUse, StepStates
-from engine.cpu.execution.state_rows import StateRows, part_of, picked, rows_of
+from engine.cpu.execution.state_rows import StateRows, rows_between, picked, rows_of
 
 STARTS = [0, 1, 21, 24]
 USES = [StateUse(3, 4), StateUse(None, 5, ((8, 6), (16, 7))), StateUse(0, 1, ((2, 2),))]
@@ -32,7 +32,7 @@ def test_each_sequence_has_its_tokens_and_slots() -> None:
 
 
 def test_a_part_goes_on_from_the_state_that_the_part_before_it_wrote() -> None:
-    parts = [part_of(step(), first, first + 8) for first in (0, 8, 16)]
+    parts = [rows_between(step(), first, first + 8) for first in (0, 8, 16)]
 
     assert spans(parts[0]) == [(0, 1, 3, 4), (1, 7, -1, 5)]
     assert spans(parts[1]) == [(0, 8, 5, 5)]
