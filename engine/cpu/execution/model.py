@@ -14,7 +14,7 @@ from engine.attention.torch_kv_cache import HeadMajorKVCache
 from engine.cpu.attention.attention import ATTENTION
 from engine.cpu.execution.model_records import ModelRecords
 from engine.cpu.execution.prompt_rows import cut_evenly, has_prompts, split_rows
-from engine.cpu.execution.state_rows import StateRows, rows_between, picked, rows_of
+from engine.cpu.execution.state_rows import StateRows, picked, rows_between, rows_of
 from engine.cpu.execution.step_memory import TOGETHER, StepMemory
 from engine.cpu.execution.thread_pool import ThreadPool, aligned_integers
 from engine.cpu.execution.token_groups import TokenGroups

@@ -238,4 +238,3 @@ class ModelRecords:
 
     def _norm_weight(self, norm: RMSNorm | None) -> int:
         return 0 if norm is None else self._memory.address(norm.weight)
-

@@ -43,6 +43,6 @@ def rows_between(rows: StateRows, first: int, end: int) -> StateRows:
 
 def picked(rows: StateRows, indices: list[int]) -> StateRows:
     """Return the records of some sequences whose tokens stand side by side."""
-    found = rows[indices]
+    found: StateRows = rows[indices]
     found["first_token"] = np.cumsum(found["num_tokens"]) - found["num_tokens"]
     return found

@@ -118,7 +118,7 @@ def gate(gates, ups, out, size):
 
 @compiled
 def silu(inputs, out, size):
-    """Compute out = silu(inputs)."""
+    """Write silu of the inputs."""
     values, target = floats(inputs, size), floats(out, size)
     for i in range(size):
         x = values[i]

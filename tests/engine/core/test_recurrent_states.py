@@ -114,7 +114,9 @@ def test_a_failed_step_is_computed_again(threads: int, folder: Path, reference: 
 def test_a_core_serves_and_refuses_what_states_do_not_allow(folder: Path, reference: PreTrainedModel) -> None:
     settings = {"model_dir": str(folder), "device": "cpu", "num_threads": 1, "num_blocks": 32, "max_num_seqs": 4}
     with core_thread(**settings) as (front, status):
-        front.wait_until_ready()
+        _, ready = front.wait_until_ready()
+        assert ready.cpu_kernels is not None
+        assert ready.cpu_kernels.steps == "compiled"
         for seq_id in (1, 2):
             front.send(greedy_add(seq_id, PROMPTS[1], 4))
             tokens: list[int] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from engine.attention.step_states import StateUse, StepStates
-from engine.cpu.execution.state_rows import StateRows, rows_between, picked, rows_of
+from engine.cpu.execution.state_rows import StateRows, picked, rows_between, rows_of
 
 STARTS = [0, 1, 21, 24]
 USES = [StateUse(3, 4), StateUse(None, 5, ((8, 6), (16, 7))), StateUse(0, 1, ((2, 2),))]

@@ -10,6 +10,7 @@ import torch
 
 from engine.cpu.execution.model import CompiledModel
 from engine.cpu.step.prompt_mode import PromptWay
+from engine.kv_cache.state_slots import StateSlots
 from engine.models.decoder import Decoder
 from engine.models.recurrent_layer import RecurrentLayer, StateMemory
 from tests.engine.cpu.execution.test_model import RECURRENT, sizes_of
@@ -25,9 +26,13 @@ BLOCK_SIZE = 16
 
 def open_runner(folder: Path, threads: int, way: PromptWay = "vectors") -> PagedRunner:
     runner = PagedRunner(folder, block_size=BLOCK_SIZE, shuffle_seed=4, compiled_threads=threads)
+    set_way(runner, way)
+    return runner
+
+
+def set_way(runner: PagedRunner, way: PromptWay) -> None:
     if isinstance(runner.model, CompiledModel):
         runner.model.prompt_way = way
-    return runner
 
 
 def make_checkpoint(folder: Path, variant: str = "qwen3_5", **changes: object) -> Path:
@@ -101,9 +106,7 @@ def test_sampled_tokens_get_the_numbers_they_get_where_all_are_sampled(
         assert torch.equal(states, all_states[len(all_states) - len(states) :])
 
 
-def run_six_rows(
-    folder: Path, way: PromptWay, lengths: list[int], num_sampled: list[int] | None
-) -> list[torch.Tensor]:
+def run_six_rows(folder: Path, way: PromptWay, lengths: list[int], num_sampled: list[int] | None) -> list[torch.Tensor]:
     """Hidden states of a step behind 30 tokens of each row, and of one that reads what it wrote."""
     runner = open_runner(folder, 2, way)
     show_states(runner)
@@ -148,6 +151,47 @@ def test_value_heads_may_be_tiled_as_in_gguf_files(tmp_path: Path) -> None:
 
     assert (found - expected).abs().max() < TOLERANCE
     assert (paired - expected).abs().max() > 100 * TOLERANCE
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"linear_conv_kernel_dim": 2, "linear_key_head_dim": 20},
+        {"linear_num_key_heads": 3, "linear_num_value_heads": 3, "linear_value_head_dim": 80},
+        {"linear_num_key_heads": 1, "linear_num_value_heads": 5, "attention_bias": True},
+    ],
+    ids=["short convolution", "a key head for each value head", "one key head and biases"],
+)
+def test_other_shapes_equal_torchs(changes: dict[str, object], tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path, **changes)
+
+    found, expected = (open_runner(folder, threads).prefill(Row(PROMPT[:150]), [140, 1]) for threads in (2, 0))
+
+    assert (found - expected).abs().max() < 3 * TOLERANCE
+
+
+def test_more_rows_than_are_computed_together_equal_torchs(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path)
+    found, expected = [], []
+    for threads, logits in ((2, found), (0, expected)):
+        runner = PagedRunner(folder, num_blocks=300, block_size=BLOCK_SIZE, compiled_threads=threads)
+        set_way(runner, "vectors")
+        runner.states = StateSlots(150, BLOCK_SIZE)
+        rows = [Row(PROMPT[start:]) for start in range(150)]
+        runner.step([(row, 2) for row in rows])
+        logits += runner.step([(row, 1) for row in rows])
+
+    assert max((one - other).abs().max() for one, other in zip(found, expected, strict=True)) < TOLERANCE
+
+
+def test_a_state_that_holds_no_numbers_is_not_read_by_a_row_that_begins(tmp_path: Path) -> None:
+    runner = open_runner(make_checkpoint(tmp_path), 1)
+    expected = runner.prefill(Row(list(PROMPT)), [50])
+    for memory in memories(runner):
+        memory.states.fill_(float("nan"))
+        memory.inputs.fill_(float("nan"))
+
+    assert torch.equal(runner.prefill(Row(list(PROMPT)), [50]), expected)
 
 
 def test_states_are_required(tmp_path: Path) -> None:
