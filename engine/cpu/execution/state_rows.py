@@ -31,7 +31,7 @@ def rows_between(rows: StateRows, first: int, end: int) -> StateRows:
     """Return the records of tokens [first, end) alone; a sequence that began before goes on from what it wrote."""
     starts, ends = rows["first_token"], rows["first_token"] + rows["num_tokens"]
     is_there = (starts < end) & (ends > first)
-    found = rows[is_there]  # a copy
+    found: StateRows = rows[is_there]  # a copy
     num_done = np.maximum(first - found["first_token"], 0)
     found["read"] = np.where(num_done > 0, found["write"], found["read"])
     found["first_token"] += num_done - first

@@ -186,7 +186,7 @@ def _attention(model, layer, step, inputs, is_narrowed, phase, scratch, codes):
     """Execute one thread's part of a layer's attention, without its last projection: three phases."""
     tokens = step.num_tokens
     num_heads = model.num_heads + 2 * model.num_kv_heads
-    num_parts = num_heads + chunks(layer.output_gate.num_outputs)
+    num_chunks = num_heads + chunks(layer.output_gate.num_outputs)
     head = take(phase)
     if head < num_heads:
         ready = prepared(layer.qkv, inputs, tokens, codes)
@@ -194,13 +194,13 @@ def _attention(model, layer, step, inputs, is_narrowed, phase, scratch, codes):
             _project_head(model, layer, step, ready, head, is_narrowed)
             finish(phase)
             head = take(phase)
-    if head < num_parts:
+    if head < num_chunks:
         ready = prepared(layer.output_gate, inputs, tokens, codes)
-        while head < num_parts:
+        while head < num_chunks:
             _project_gates(layer, step, ready, head - num_heads)
             finish(phase)
             head = take(phase)
-    wait(phase, num_parts)
+    wait(phase, num_chunks)
     phase += PHASE_BYTES
     if layer.norms_heads_together != 0:
         _norm_heads_phase(model, layer, step, tokens, phase)

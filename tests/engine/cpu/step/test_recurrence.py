@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -35,7 +36,7 @@ def set_way(runner: PagedRunner, way: PromptWay) -> None:
         runner.model.prompt_way = way
 
 
-def make_checkpoint(folder: Path, variant: str = "qwen3_5", **changes: object) -> Path:
+def make_checkpoint(folder: Path, variant: str = "qwen3_5", **changes: Any) -> Path:
     return save_checkpoint(make_reference(variant, **{**sizes_of(variant), **changes}), folder)
 
 
@@ -54,21 +55,23 @@ def work(rows: list[Row], counts: list[int]) -> list[tuple[Row, int]]:
 def test_states_and_saved_ones_equal_torchs(variant: str, way: PromptWay, tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path, variant)
     compiled, plain = open_runner(folder, 2, way), open_runner(folder, 0)
-    found, expected = [], []
-    for runner, logits in ((compiled, found), (plain, expected)):
-        rows = [Row(PROMPT[start:]) for start in range(3)]
-        # A long prompt, which is cut, beside a short one; then rows that decode beside the rest of a prompt.
-        for counts in ([150, 20, 3], [40, 1, 40], [1, 1, 1]):
-            logits += runner.step(work(rows, counts), [1, 1, 1])
 
-    for one, other in zip(found, expected, strict=True):
-        assert (one - other).abs().max() < 3 * TOLERANCE
+    found, expected = (run_three_rows(runner) for runner in (compiled, plain))
+
+    assert (found - expected).abs().max() < 3 * TOLERANCE
     for one, other in zip(memories(compiled), memories(plain), strict=True):
         # Steps wrote the same slots: those of rows, and those saved at block borders.
         assert one.states.shape == other.states.shape
         assert (one.states.flatten(1).any(1) == other.states.flatten(1).any(1)).all()
         assert (one.states - other.states).abs().max() < TOLERANCE
         assert (one.inputs - other.inputs).abs().max() < TOLERANCE
+
+
+def run_three_rows(runner: PagedRunner) -> torch.Tensor:
+    """Logits of a long prompt, which is cut, and of rows that decode beside it."""
+    rows = [Row(PROMPT[start:]) for start in range(3)]
+    steps = ([150, 20, 3], [40, 1, 40], [1, 1, 1])
+    return torch.cat([logits for counts in steps for logits in runner.step(work(rows, counts), [1, 1, 1])])
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -162,7 +165,7 @@ def test_value_heads_may_be_tiled_as_in_gguf_files(tmp_path: Path) -> None:
     ],
     ids=["short convolution", "a key head for each value head", "one key head and biases"],
 )
-def test_other_shapes_equal_torchs(changes: dict[str, object], tmp_path: Path) -> None:
+def test_other_shapes_equal_torchs(changes: dict[str, Any], tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path, **changes)
 
     found, expected = (open_runner(folder, threads).prefill(Row(PROMPT[:150]), [140, 1]) for threads in (2, 0))
@@ -172,16 +175,19 @@ def test_other_shapes_equal_torchs(changes: dict[str, object], tmp_path: Path) -
 
 def test_more_rows_than_are_computed_together_equal_torchs(tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path)
-    found, expected = [], []
-    for threads, logits in ((2, found), (0, expected)):
-        runner = PagedRunner(folder, num_blocks=300, block_size=BLOCK_SIZE, compiled_threads=threads)
-        set_way(runner, "vectors")
-        runner.states = StateSlots(150, BLOCK_SIZE)
-        rows = [Row(PROMPT[start:]) for start in range(150)]
-        runner.step([(row, 2) for row in rows])
-        logits += runner.step([(row, 1) for row in rows])
 
-    assert max((one - other).abs().max() for one, other in zip(found, expected, strict=True)) < TOLERANCE
+    found, expected = (decode_150_rows(folder, threads) for threads in (2, 0))
+
+    assert (found - expected).abs().max() < TOLERANCE
+
+
+def decode_150_rows(folder: Path, threads: int) -> torch.Tensor:
+    runner = PagedRunner(folder, num_blocks=300, block_size=BLOCK_SIZE, compiled_threads=threads)
+    set_way(runner, "vectors")
+    runner.states = StateSlots(150, BLOCK_SIZE)
+    rows = [Row(PROMPT[start:]) for start in range(150)]
+    runner.step([(row, 2) for row in rows])
+    return torch.cat(runner.step([(row, 1) for row in rows]))
 
 
 def test_a_state_that_holds_no_numbers_is_not_read_by_a_row_that_begins(tmp_path: Path) -> None:
