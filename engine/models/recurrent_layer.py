@@ -78,7 +78,7 @@ class GatedDeltaNet:
         rates, decays = self.rates_decays.apply(inputs).float().chunk(2, 1)
         rates = rates.sigmoid()
         decays = self.decay_rate * functional.softplus(decays + self.decay_bias)
-        self._reserve(states.num_slots, channels)
+        self.reserve(states.num_slots, channels.dtype, channels.device)
         convolved = self._convolve(channels, states)
         mixed = self.advance(self.memory.states, states, self._inputs(convolved, (rates, decays)))
         gate = functional.silu(self.gate.apply(inputs).float()).view(mixed.shape)
@@ -95,11 +95,11 @@ class GatedDeltaNet:
         memory.inputs[states.written] = found[states.cut_windows]
         return convolve(found, states.windows, self.convolution)
 
-    def _reserve(self, num_slots: int, channels: torch.Tensor) -> None:
+    def reserve(self, num_slots: int, dtype: torch.dtype, device: torch.device) -> None:
         """Have at least so many slots; twice as many as before, so that few steps copy states."""
         num_held = self.memory.states.shape[0]
         if num_slots > num_held:
-            self.memory.reserve(max(num_slots, 2 * num_held), self.traits, channels.dtype, channels.device)
+            self.memory.reserve(max(num_slots, 2 * num_held), self.traits, dtype, device)
 
     def _inputs(self, channels: torch.Tensor, rates_decays: _RatesDecays) -> DeltaInputs:
         """Return the inputs of each value head from convolved channels [T, channels]."""

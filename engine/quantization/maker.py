@@ -22,6 +22,7 @@ from engine.quantization.mxfp4 import MXFP4
 from engine.quantization.plain_kernels import HALF_ROWS, WHOLE_ROWS, fits_half
 from engine.quantization.triton_kernels import TRITON_GROUPS, TRITON_INT8
 from engine.quantization.weights import (
+    MXFP4_GROUP,
     ChannelWeight,
     GroupWeight,
     Mxfp4Weight,
@@ -180,10 +181,12 @@ class LinearMaker:
     def _published(
         self, weight: PublishedWeight, bias: torch.Tensor | None, dtype: torch.dtype, *, rounds_inputs: bool
     ) -> Linear:
+        if isinstance(weight, Mxfp4Weight):
+            if self._packer is None:
+                return self._linear(MXFP4, weight, bias)
+            weight = weight.in_groups()  # a packer knows whole codes alone
         if isinstance(weight, GroupWeight):
             return self._grouped(weight, bias, dtype)
-        if isinstance(weight, Mxfp4Weight):
-            return self._linear(MXFP4, weight, bias)
         if isinstance(weight, PlainWeight):
             return self.dense(weight.codes.to(dtype), bias)
         if weight.codes.dtype == torch.int8:
@@ -214,7 +217,7 @@ def _form(weight: PublishedWeight, *, is_packed: bool) -> str:
     if isinstance(weight, GroupWeight) and (is_packed or weight.bits < _DENSE_BITS):
         return f"with {weight.bits}-bit codes in groups of {weight.group_size}"
     if isinstance(weight, Mxfp4Weight):
-        return "in MXFP4"
+        return f"with 8-bit codes in groups of {MXFP4_GROUP}" if is_packed else "in MXFP4"
     if isinstance(weight, ChannelWeight) and (weight.codes.dtype == torch.int8 or weight.codes.is_cuda):
         return "with 8-bit codes"
     return "dequantized"

@@ -142,6 +142,14 @@ class Mxfp4Weight:
         numbers = pairs.index_select(0, self.codes.flatten().int()).view(*self.exponents.shape, MXFP4_GROUP)
         return numbers.mul_(mxfp4_scales(self.exponents).unsqueeze(2)).view(self.shape)
 
+    def in_groups(self) -> GroupWeight:
+        """Return the same numbers as 8-bit codes: their doubles are whole."""
+        highest = 2 * _MXFP4_MAGNITUDES[-1]
+        doubles = mxfp4_pairs(torch.float32, self.codes.device).mul_(2).add_(highest).to(torch.uint8)
+        codes = doubles.index_select(0, self.codes.flatten().int()).view(self.shape)
+        scales = mxfp4_scales(self.exponents).div_(2)
+        return GroupWeight(codes, scales, torch.full_like(scales, highest), bits=8)
+
     def rows(self, indices: torch.Tensor) -> Mxfp4Weight:
         """Return the outputs with these indices, in their order."""
         return Mxfp4Weight(self.codes.index_select(0, indices), self.exponents.index_select(0, indices))

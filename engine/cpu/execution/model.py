@@ -14,6 +14,7 @@ from engine.attention.torch_kv_cache import HeadMajorKVCache
 from engine.cpu.attention.attention import ATTENTION
 from engine.cpu.execution.model_records import ModelRecords
 from engine.cpu.execution.prompt_rows import cut_evenly, has_prompts, split_rows
+from engine.cpu.execution.state_rows import StateRows, picked, rows_between, rows_of
 from engine.cpu.execution.step_memory import TOGETHER, StepMemory
 from engine.cpu.execution.thread_pool import ThreadPool, aligned_integers
 from engine.cpu.execution.token_groups import TokenGroups
@@ -157,6 +158,7 @@ class CompiledModel:
             return self.decoder.forward(token_ids, context, caches)
         self._backend.pass_over()
         num_tokens = token_ids.shape[0]
+        states = self._open_states(context)
         num_found = num_tokens if context.sampled is None else len(context.sampled)
         hidden = torch.empty(num_found, self.config.hidden_size)
         few = max(_FEW, self.max_verified)
@@ -164,15 +166,29 @@ class CompiledModel:
             for part in split_rows(context, few, self.max_tokens):
                 found = torch.empty(part.places.shape[0], self.config.hidden_size)
                 of_part = token_ids.index_select(0, part.tokens)
-                self._forward_parts(of_part, part.context, found, None, on_unit=part.has_prompts)
+                of_rows = None if states is None else picked(states, part.rows)
+                self._forward_parts(of_part, part.context, found, None, of_rows, on_unit=part.has_prompts)
                 hidden.index_copy_(0, part.places, found)
             return hidden
         logits = None
         if context.sampled is not None:
             logits = torch.empty(num_found, self.config.vocab_size)
             self._told = hidden, logits
-        self._forward_parts(token_ids, context, hidden, logits)
+        self._forward_parts(token_ids, context, hidden, logits, states)
         return hidden
+
+    def _open_states(self, context: ForwardContext) -> StateRows | None:
+        """Return the records of a step's recurrent states, whose memory is there then; None: the model has none.
+
+        Raises:
+            RuntimeError: The context names no states.
+        """
+        if self.config.traits.recurrent is None:
+            return None
+        if context.states is None:
+            raise RuntimeError("recurrent layers need the states of the step's sequences")
+        self._records.reserve_states(context.states.num_slots)
+        return rows_of(context.states, context.query_starts)
 
     def _forward_parts(
         self,
@@ -180,18 +196,20 @@ class CompiledModel:
         context: ForwardContext,
         hidden: torch.Tensor,
         logits: torch.Tensor | None,
+        states: StateRows | None,
         *,
         on_unit: bool = False,
     ) -> None:
         """Compute hidden states, and logits if requested, as many tokens at a time as fit the buffers."""
         if token_ids.shape[0] <= TOGETHER:
-            self._forward_rows(token_ids, context, hidden, logits, on_unit)
+            self._forward_rows(token_ids, context, hidden, logits, states, on_unit=on_unit)
             return
         found = 0
         for start, end, part in cut_evenly(context, TOGETHER):
             behind = found + (end - start if part.sampled is None else len(part.sampled))
             of_part = None if logits is None else logits[found:behind]
-            self._forward_rows(token_ids[start:end], part, hidden[found:behind], of_part, on_unit)
+            of_rows = None if states is None else rows_between(states, start, end)
+            self._forward_rows(token_ids[start:end], part, hidden[found:behind], of_part, of_rows, on_unit=on_unit)
             found = behind
 
     def _forward_rows(
@@ -200,6 +218,8 @@ class CompiledModel:
         context: ForwardContext,
         hidden: torch.Tensor,
         logits: torch.Tensor | None,
+        states: StateRows | None,
+        *,
         on_unit: bool,
     ) -> None:
         """Compute hidden states, and logits if requested, of tokens that are computed together."""
@@ -239,6 +259,8 @@ class CompiledModel:
             groups.size,
             sampled_groups.ctypes.data,
             sampled_groups.size,
+            0 if states is None else states.ctypes.data,
+            0 if states is None else states.size,
             self._heads_together(context.context_lens),
             rotations.data_ptr(),
             local_rotations.data_ptr(),
@@ -282,11 +304,12 @@ class CompiledModel:
         found = [cache for cache in caches if isinstance(cache, HeadMajorKVCache)]
         self._suits = len(found) == len(caches)
         if self._suits:
-            layers = self._records.layers.reshape(-1, len(found))  # those for the matrix unit read the same pool
-            layers["keys"] = [cache.keys.data_ptr() for cache in found]
-            layers["values"] = [cache.values.data_ptr() for cache in found]
-            layers["block_bytes"] = [cache.keys.stride(0) * cache.keys.itemsize for cache in found]
-            layers["is_windowed"] = [cache.is_windowed for cache in found]
+            # Layers for the matrix unit read the same pool.
+            layers, attend = self._records.layers.reshape(-1, len(self.decoder.layers)), self._records.attention_layers
+            layers["keys"][:, attend] = [cache.keys.data_ptr() for cache in found]
+            layers["values"][:, attend] = [cache.values.data_ptr() for cache in found]
+            layers["block_bytes"][:, attend] = [cache.keys.stride(0) * cache.keys.itemsize for cache in found]
+            layers["is_windowed"][:, attend] = [cache.is_windowed for cache in found]
             self.shape["block_size"] = block_size
             kv_bytes = found[0].keys.itemsize
             self.shape["kv_bytes"], self.shape["attention"] = kv_bytes, ATTENTION[kv_bytes].address

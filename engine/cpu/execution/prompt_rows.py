@@ -17,6 +17,8 @@ class Part:
     """Subset of a step's sequences, as a step of its own."""
 
     context: ForwardContext
+    rows: list[int]
+    """Indices of the part's sequences in the step."""
     tokens: torch.Tensor
     """int64: indices of the part's tokens in the step."""
     places: torch.Tensor
@@ -94,6 +96,7 @@ def _part(context: ForwardContext, rows: list[int], *, has_prompts: bool) -> Par
             window_tables=None if tables is None else tables.index_select(0, of_rows),
             sampled=sampled,
         ),
+        rows,
         indices,
         torch.from_numpy(places),
         has_prompts,

@@ -31,20 +31,24 @@ class StepMemory:
         experts = config.traits.experts
         num_picks = 0 if experts is None else experts.num_chosen + (experts.shared_size is not None)
         of_expert = 0 if experts is None else max(experts.size, experts.shared_size or 0)
-        widest = max(config.hidden_size, config.intermediate_size, of_expert, config.num_heads * config.head_dim)
+        attended_size, recurrent = config.num_heads * config.head_dim, config.traits.recurrent
+        num_mixed = 0 if recurrent is None else recurrent.num_value_heads * recurrent.value_dim
+        widest = max(config.hidden_size, config.intermediate_size, of_expert, attended_size, num_mixed)
         of_codes = -(-widest // CODE_GROUP) * GROUP_BYTES if are_inputs_rounded else 0
         of_codes = max(of_codes, PAIR_BYTES // 2 * widest)
         # The matrix unit reads and writes whole tiles.
         self._num_rows = TOGETHER + TILE_ROWS if has_unit else TOGETHER
         self._codes_size = self._num_rows * max(of_codes, CUT_BYTES * widest if has_unit else 0)
-        attended_size = config.num_heads * config.head_dim
         widths = {
             "residual": config.hidden_size,
             "sampled_residual": config.hidden_size,
             "qkv": attended_size + 2 * config.num_kv_heads * config.head_dim,
-            "attended": attended_size,
+            "attended": max(attended_size, num_mixed),
             "gated": max(config.intermediate_size, num_picks * of_expert),
             "branch": config.hidden_size,
+            "channels": 0 if recurrent is None else recurrent.num_channels,
+            "gates": max(attended_size if config.traits.has_output_gate else 0, num_mixed),
+            "rates": 0 if recurrent is None else 2 * recurrent.num_value_heads,
             "shares": num_picks,
             "expert_outputs": num_picks * config.hidden_size,
         }
@@ -54,6 +58,10 @@ class StepMemory:
         # The first place of each expert and the end, then the picks, and a copy of the choices.
         num_experts = 0 if experts is None else experts.num_experts + 1
         self._expert_rows_size = num_experts + 1 + 2 * TOGETHER * num_picks if num_picks else 0
+        # Earlier inputs of a convolution and its sums, or a query, a key and what the state returns.
+        self._num_recurrent = 0
+        if recurrent is not None:
+            self._num_recurrent = max(recurrent.window * CHUNK, 2 * recurrent.key_dim + recurrent.value_dim)
         self._of_threads: tuple[torch.Tensor, ...] = ()
         self._num_threads = self._scratch_size = 0
         for name, buffer in self._of_tokens.items():
@@ -70,7 +78,7 @@ class StepMemory:
         num_queries = MOST_TOGETHER * config.num_heads // config.num_kv_heads
         # Scores, then queries and their sums.
         num_attended = num_queries * (num_positions + 2 * block_size + 2 * config.head_dim)
-        size = max(2 * self._num_rows * CHUNK, num_attended)
+        size = max(2 * self._num_rows * CHUNK, num_attended, self._num_recurrent)
         if self._num_threads >= num_threads and self._scratch_size >= size:
             return
         self._num_threads, self._scratch_size = num_threads, 2 ** (size - 1).bit_length()

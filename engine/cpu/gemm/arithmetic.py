@@ -117,6 +117,23 @@ def gate(gates, ups, out, size):
 
 
 @compiled
+def silu(inputs, out, size):
+    """Write silu of the inputs."""
+    values, target = floats(inputs, size), floats(out, size)
+    for i in range(size):
+        x = values[i]
+        target[i] = x / (_ONE + exp(-x))
+
+
+@compiled
+def gate_sigmoid(gates, values, size):
+    """Multiply values by sigmoid(gates)."""
+    gate_values, target = floats(gates, size), floats(values, size)
+    for i in range(size):
+        target[i] /= _ONE + exp(-gate_values[i])
+
+
+@compiled
 def gate_gelu(gates, ups, out, size):
     """Compute out = gelu(gates) * ups, where gelu is the approximation by tanh: x / (1 + e^(-2u))."""
     gate_values, up_values, target = floats(gates, size), floats(ups, size), floats(out, size)

@@ -57,6 +57,7 @@ MODEL = np.dtype(
         ("kv_bytes", np.int64),
         ("attention", np.int64),
         ("mixture", np.int64),
+        ("recurrence", np.int64),
         ("head", PROJECTION),
         ("ahead", AHEAD),
         ("activation", np.int64),
@@ -71,7 +72,7 @@ MODEL = np.dtype(
 """Record of the whole model; `kv_bytes` is the size of a number in the KV pool, 4 for float32, 2 for bfloat16.
 
 `attention` is the kernel that attends over such a pool (`engine.cpu.attention.attention`), `mixture` that of experts
-(`engine.cpu.step.experts`; 0: there are none).
+(`engine.cpu.step.experts`; 0: there are none), `recurrence` that of gated delta nets (`engine.cpu.step.recurrence`).
 `activation` is SILU or GELU_TANH. A softcap of 0 means none.
 """
 SILU, GELU_TANH = range(2)
@@ -79,6 +80,32 @@ ACTIVATIONS = {"silu": SILU, "gelu_tanh": GELU_TANH}
 
 EXPERT = np.dtype([("gate_up", PROJECTION), ("down", PROJECTION)], align=True)
 """Record of one expert."""
+
+RECURRENT = np.dtype(
+    [
+        ("qkv", PROJECTION),
+        ("gate", PROJECTION),
+        ("rates_decays", PROJECTION),
+        ("convolution", np.int64),
+        ("decay_rate", np.int64),
+        ("decay_bias", np.int64),
+        ("norm", np.int64),
+        ("states", np.int64),
+        ("inputs", np.int64),
+        ("num_key_heads", np.int64),
+        ("num_value_heads", np.int64),
+        ("key_dim", np.int64),
+        ("value_dim", np.int64),
+        ("window", np.int64),
+        ("has_tiled_values", np.int64),
+    ],
+    align=True,
+)
+"""Record of a gated delta net (`engine.models.recurrent_layer`): projections, addresses of float32, and sizes.
+
+`convolution` is [window, channels], the newest input's last. `states` are [slots, value heads, key_dim, value_dim], and
+`inputs` [slots, window - 1, channels] the convolution's last inputs before each of them.
+"""
 
 LAYER = np.dtype(
     [
@@ -105,6 +132,8 @@ LAYER = np.dtype(
         ("window", np.int64),
         ("is_windowed", np.int64),
         ("is_local", np.int64),
+        ("output_gate", PROJECTION),
+        ("recurrent", np.int64),
     ],
     align=True,
 )
@@ -117,6 +146,9 @@ one norm over all query heads and one over all key heads. `is_local` is not 0 if
 A layer with experts has EXPERT records, `num_experts` of them and behind them the shared one if there is one, instead
 of `gate_up` and `down`. The router's outputs are a score of each expert, and the gate of the shared one.
 
+An `output_gate` with outputs scales each number that attention returns. `recurrent` is the address of a RECURRENT
+record in a layer with a gated delta net in place of attention; 0: the layer attends.
+
 Keys and values lie block by block, `block_bytes` apart, and head by head: keys [head_dim, block_size], values
 [block_size, head_dim]. In bfloat16 two rows of either are interleaved in pairs.
 """
@@ -128,6 +160,26 @@ GROUP = np.dtype(
 """Record of adjacent tokens of one sequence whose keys are read together.
 
 `row` is the sequence's row in the block tables, `place` the index of the first token's output among those computed.
+"""
+
+STATE_ROW = np.dtype(
+    [
+        ("first_token", np.int64),
+        ("num_tokens", np.int64),
+        ("read", np.int64),
+        ("write", np.int64),
+        ("early_end", np.int64),
+        ("early_slot", np.int64),
+        ("late_end", np.int64),
+        ("late_slot", np.int64),
+    ],
+    align=True,
+)
+"""Record of a sequence's tokens in a step, and of the slots of its recurrent states.
+
+`read` is the slot of the state before the tokens, -1 if the sequence begins, and `write` that of the state behind them.
+The state behind the sequence's first `early_end` tokens is written to `early_slot`, that behind `late_end` to
+`late_slot`; ends outside the tokens mean nothing.
 """
 
 STEP = np.dtype(
@@ -146,6 +198,8 @@ STEP = np.dtype(
         ("num_groups", np.int64),
         ("sampled_groups", np.int64),
         ("num_sampled_groups", np.int64),
+        ("state_rows", np.int64),
+        ("num_state_rows", np.int64),
         ("heads_together", np.int64),
         ("rotations", np.int64),
         ("local_rotations", np.int64),
@@ -161,6 +215,9 @@ STEP = np.dtype(
         ("attended", np.int64),
         ("gated", np.int64),
         ("branch", np.int64),
+        ("channels", np.int64),
+        ("gates", np.int64),
+        ("rates", np.int64),
         ("chosen_experts", np.int64),
         ("shares", np.int64),
         ("expert_outputs", np.int64),
@@ -195,14 +252,15 @@ STEP = np.dtype(
 """Record of one piece of work: addresses of int64 (positions, slots, block tables), GROUP records and float32.
 
 `window_tables` and `window_slots` are those of layers with a window, whose pool may have blocks of its own.
-`heads_together` is the number of KV heads that a thread takes at once. If not all tokens are sampled, the last layer
-continues with the `sampled_groups` alone, in `sampled_residual`.
+`state_rows` are STATE_ROW records. `heads_together` is the number of KV heads that a thread takes at once. If not all
+tokens are sampled, the last layer continues with the `sampled_groups` alone, in `sampled_residual`.
 
 LAYERS_WORK computes all layers of a step, whose records begin at `first_layer`. If they use the matrix unit, `unit` is
 the address of its configuration, otherwise 0. `rotations` are alternating cosines and sines [tokens, head_dim].
 `normed`, `scratch` (`scratch_size` numbers), `codes` (`codes_size` bytes, for rounded or cut inputs), `expert_rows`
 (`expert_rows_size` numbers, int64) and `expert_inputs` [tokens, hidden] have a part for each thread. `branch` [tokens,
-hidden] receives the output of a branch that is normalized. `chosen_experts` and `shares` [tokens, picks] are the
+hidden] receives the output of a branch that is normalized. `channels`, `gates` and `rates` are what recurrent layers
+project, and `gates` those of attention's outputs. `chosen_experts` and `shares` [tokens, picks] are the
 experts of each token and their weights, `expert_outputs` [tokens, picks, hidden] what they compute. `embedding` is the
 table [vocab, hidden], float32 or bfloat16. `hidden` receives the normalized states of the `sampled` tokens, and
 `logits` their logits unless it is 0. LOGITS_WORK computes the logits of `hidden`. AHEAD_WORK computes the heads' logits

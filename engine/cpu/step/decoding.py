@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.cpu.attention.attention import attend, block_of, key_at, value_at
 from engine.cpu.attention.head_tiles import store_key, store_value, turn, turn_normed
-from engine.cpu.gemm.arithmetic import copy, integers, normalise, put, soften, view, wipe
+from engine.cpu.gemm.arithmetic import copy, gate_sigmoid, integers, normalise, put, soften, view, wipe
 from engine.cpu.gemm.projections import prepared, project
 from engine.cpu.jit.compiler import compiled, inlined
 from engine.cpu.jit.kernel import address_of, call_at
@@ -115,6 +115,23 @@ def _carry_over(model, step, group):
 
 
 @compiled
+def _project_gates(layer, step, inputs, chunk):
+    """Project a chunk of the gates of what attention returns, of all tokens."""
+    first, size = chunk * CHUNK, layer.output_gate.num_outputs
+    project(layer.output_gate, first, min(CHUNK, size - first), inputs, step.num_tokens, step.gates + 4 * first, size)
+
+
+@compiled
+def _gate_attended(model, layer, step, group, first_head, num_heads):
+    """Scale what attention returned to a group's tokens for some KV heads by its gates."""
+    of_head = model.num_heads // model.num_kv_heads * model.head_dim
+    for member in range(group.num_tokens):
+        source = (group.first_token + member) * layer.output_gate.num_outputs + first_head * of_head
+        target = (group.place + member) * layer.output_gate.num_outputs + first_head * of_head
+        gate_sigmoid(step.gates + 4 * source, step.attended + 4 * target, num_heads * of_head)
+
+
+@compiled
 def _norm_heads_phase(model, layer, step, num_tokens, phase):
     """Execute one thread's part of norms over all heads together, the rotations behind them and the stores of keys."""
     size = model.head_dim
@@ -165,6 +182,49 @@ def _add_output(model, projection, norm, step, inputs, tokens, residual, phase, 
 
 
 @inlined
+def _attention(model, layer, step, inputs, is_narrowed, phase, scratch, codes):
+    """Execute one thread's part of a layer's attention, without its last projection: three phases."""
+    tokens = step.num_tokens
+    num_heads = model.num_heads + 2 * model.num_kv_heads
+    num_chunks = num_heads + chunks(layer.output_gate.num_outputs)
+    head = take(phase)
+    if head < num_heads:
+        ready = prepared(layer.qkv, inputs, tokens, codes)
+        while head < num_heads:
+            _project_head(model, layer, step, ready, head, is_narrowed)
+            finish(phase)
+            head = take(phase)
+    if head < num_chunks:
+        ready = prepared(layer.output_gate, inputs, tokens, codes)
+        while head < num_chunks:
+            _project_gates(layer, step, ready, head - num_heads)
+            finish(phase)
+            head = take(phase)
+    wait(phase, num_chunks)
+    phase += PHASE_BYTES
+    if layer.norms_heads_together != 0:
+        _norm_heads_phase(model, layer, step, tokens, phase)
+    phase += PHASE_BYTES
+    groups = view(step.groups, step.num_groups, GROUP)
+    if is_narrowed:
+        groups = view(step.sampled_groups, step.num_sampled_groups, GROUP)
+    num_together = step.heads_together
+    num_parts = model.num_kv_heads // num_together
+    num_chunks = groups.size * num_parts
+    chunk = take(phase)
+    while chunk < num_chunks:
+        group, head = groups[chunk // num_parts], chunk % num_parts * num_together
+        if is_narrowed and head == 0:
+            _carry_over(model, step, group)
+        attend(model, layer, step, scratch, group, head, num_together)
+        if layer.output_gate.num_outputs != 0:
+            _gate_attended(model, layer, step, group, head, num_together)
+        finish(phase)
+        chunk = take(phase)
+    wait(phase, num_chunks)
+
+
+@inlined
 def run_layers(model, layers, step, work_queue, thread):
     """Execute one thread's part of a step, from the embeddings in the residual to the last layer's output there.
 
@@ -176,38 +236,19 @@ def run_layers(model, layers, step, work_queue, thread):
     scratch = step.scratch + 4 * thread * step.scratch_size
     codes = step.codes + thread * step.codes_size
     phase = work_queue
-    num_heads = model.num_heads + 2 * model.num_kv_heads
-    residual, groups = step.residual, view(step.groups, step.num_groups, GROUP)
+    residual = step.residual
     for index in range(model.num_layers):
         layer = layers[step.first_layer + index]
         is_narrowed = index + 1 == model.num_layers and step.num_sampled < tokens
-        inputs = prepared(layer.qkv, read_branch(model, layer.attention_norm, residual, tokens, normed), tokens, codes)
-        head = take(phase)
-        while head < num_heads:
-            _project_head(model, layer, step, inputs, head, is_narrowed)
-            finish(phase)
-            head = take(phase)
-        wait(phase, num_heads)
-        phase += PHASE_BYTES
-        if layer.norms_heads_together != 0:
-            _norm_heads_phase(model, layer, step, tokens, phase)
-        phase += PHASE_BYTES
+        inputs = read_branch(model, layer.attention_norm, residual, tokens, normed)
+        if layer.recurrent != 0:
+            records = address_of(model), address_of(layer), address_of(step)
+            call_at(model.recurrence, (*records, inputs, np.int64(is_narrowed), phase, scratch, codes))
+        else:
+            _attention(model, layer, step, inputs, is_narrowed, phase, scratch, codes)
         if is_narrowed:
             tokens, residual = step.num_sampled, step.sampled_residual
-            groups = view(step.sampled_groups, step.num_sampled_groups, GROUP)
-        num_together = step.heads_together
-        num_parts = model.num_kv_heads // num_together
-        num_chunks = groups.size * num_parts
-        chunk = take(phase)
-        while chunk < num_chunks:
-            group, head = groups[chunk // num_parts], chunk % num_parts * num_together
-            if is_narrowed and head == 0:
-                _carry_over(model, step, group)
-            attend(model, layer, step, scratch, group, head, num_together)
-            finish(phase)
-            chunk = take(phase)
-        wait(phase, num_chunks)
-        phase += PHASE_BYTES
+        phase += 3 * PHASE_BYTES
         norm = layer.attended_norm
         _add_output(model, layer.output, norm, step, step.attended, tokens, residual, phase, scratch, codes)
         phase += 2 * PHASE_BYTES

@@ -19,7 +19,8 @@ KINDS: dict[Quantization, set[str]] = {"int8": {"int8"}, "int8_dynamic": {"int8"
 
 
 def runner(folder: Path, variant: str, quantization: Quantization, threads: int) -> PagedRunner:
-    checkpoint = save_checkpoint(make_reference(variant, **SIZES), folder)
+    sizes = {**SIZES, "linear_value_head_dim": 16} if variant == "qwen3_5" else SIZES
+    checkpoint = save_checkpoint(make_reference(variant, **sizes), folder)
     found = PagedRunner(checkpoint, quantization=quantization, compiled_threads=threads)
     if isinstance(found.model, CompiledModel):
         found.model.prompt_way = "vectors"
@@ -27,14 +28,16 @@ def runner(folder: Path, variant: str, quantization: Quantization, threads: int)
 
 
 @pytest.mark.parametrize("quantization", list(KINDS))
-@pytest.mark.parametrize("variant", ["qwen3", "llama_biased", "phi3"])
+@pytest.mark.parametrize("variant", ["qwen3", "llama_biased", "phi3", "qwen3_5"])
 def test_logits_are_near_those_of_the_libraries_products(
     variant: str, quantization: Quantization, tmp_path: Path
 ) -> None:
     compiled, plain = (runner(tmp_path, variant, quantization, count) for count in (2, 0))
     exact = PagedRunner(tmp_path)
     assert isinstance(compiled.model, CompiledModel)
-    assert {kind.partition(" times")[0] for kind in compiled.model.products} == KINDS[quantization]
+    kinds = {kind.partition(" times")[0] for kind in compiled.model.products}
+    # Projections of a gated delta net that are this small stay numbers.
+    assert kinds == KINDS[quantization] | ({"float32"} if variant == "qwen3_5" else set())
 
     found, expected, unquantized = (one.prefill(Row(list(PROMPT)), [70, 1, 19]) for one in (compiled, plain, exact))
 
@@ -43,11 +46,12 @@ def test_logits_are_near_those_of_the_libraries_products(
     compiled.model.close()
 
 
+@pytest.mark.parametrize("variant", ["qwen3", "qwen3_5"])
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
 def test_a_token_gets_the_same_numbers_however_its_prompt_is_cut_and_whoever_helps(
-    quantization: Quantization, tmp_path: Path
+    variant: str, quantization: Quantization, tmp_path: Path
 ) -> None:
-    helped, alone = (runner(tmp_path, "qwen3", quantization, count) for count in (2, 1))
+    helped, alone = (runner(tmp_path, variant, quantization, count) for count in (2, 1))
     for one in (helped, alone):
         show_states(one)
 

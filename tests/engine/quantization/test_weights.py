@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.quantization.weights import GroupWeight, quantize_channels, quantize_groups
+from engine.quantization.weights import GroupWeight, Mxfp4Weight, quantize_channels, quantize_groups
 
 
 @given(seed=st.integers(0, 1 << 20), magnitude=st.sampled_from([1e-6, 1.0, 1e6]))
@@ -70,3 +70,15 @@ def test_rows_can_be_taken_in_any_order() -> None:
     indices = torch.tensor([5, 0, 3])
 
     assert torch.equal(quantized.rows(indices).dequantize(), quantized.dequantize()[indices])
+
+
+def test_mxfp4_numbers_are_whole_codes_in_groups() -> None:
+    generator = torch.Generator().manual_seed(3)
+    codes = torch.randint(0, 256, (5, 48), dtype=torch.uint8, generator=generator)
+    exponents = torch.randint(100, 140, (5, 3), dtype=torch.uint8, generator=generator)
+    weight = Mxfp4Weight(codes, exponents)
+
+    found = weight.in_groups()
+
+    assert (found.bits, found.group_size, found.codes.dtype) == (8, 32, torch.uint8)
+    assert torch.equal(found.dequantize(), weight.dequantize())

@@ -13,7 +13,7 @@ from engine.attention.base import ForwardContext
 from engine.cpu.execution.prompt_rows import cut_evenly, split_rows
 from engine.cpu.gemm.matrix_unit import is_permitted
 from engine.cpu.step.prompt_mode import PromptWay
-from tests.engine.cpu.execution.test_model import COMPILABLE, SIZES, kinds, set_limit
+from tests.engine.cpu.execution.test_model import COMPILABLE, RECURRENT, SIZES, kinds, set_limit, sizes_of
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 from tests.engine.models.families.parity import TOLERANCE, reference_logits
 from tests.engine.models.paged import PagedRunner, Row
@@ -57,11 +57,14 @@ def make_checkpoint(variant: str, folder: Path, is_half: bool, sizes: dict[str, 
 @pytest.mark.parametrize("variant", COMPILABLE)
 @pytest.mark.parametrize("way", WAYS)
 def test_logits_equal_transformers_on_any_processor(variant: str, way: PromptWay, tmp_path: Path) -> None:
-    runner = open_runner(variant, tmp_path, way, compiled_threads=2)
+    sizes = sizes_of(variant)
+    runner = open_runner(variant, tmp_path, way, sizes=sizes, compiled_threads=2)
 
     logits = runner.prefill(Row(PROMPT[:150]), [70, 33, 1, 100])
 
-    assert (logits - reference_logits(make_reference(variant, **SIZES), PROMPT[:150])).abs().max() < TOLERANCE
+    # A state collects the rounding errors of all tokens, in transformers too.
+    tolerance = 3 * TOLERANCE if variant in RECURRENT else TOLERANCE
+    assert (logits - reference_logits(make_reference(variant, **sizes), PROMPT[:150])).abs().max() < tolerance
 
 
 @needs_unit

@@ -162,3 +162,14 @@ def test_numbers_are_rounded_to_bfloat16_as_torch_does(number: float) -> None:
     assert torch.equal(out[::2].isnan(), expected.isnan().expand(3))
     assert torch.equal(out[::2].nan_to_num(7.0), expected.nan_to_num(7.0).expand(3))
     assert not out[1::2].any()
+
+
+def test_gates_equal_torchs() -> None:
+    gates, values = (torch.from_numpy(4 * numbers(77, seed=seed)) for seed in (3, 4))
+    activated, scaled = torch.empty(77), values.clone()
+
+    arithmetic.silu(gates.data_ptr(), activated.data_ptr(), 77)
+    arithmetic.gate_sigmoid(gates.data_ptr(), scaled.data_ptr(), 77)
+
+    assert torch.allclose(activated, torch.nn.functional.silu(gates), atol=1e-6)
+    assert torch.allclose(scaled, values * gates.sigmoid(), atol=1e-6)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from engine.cpu.execution.model import CompiledModel
 from engine.models.gguf.architectures import ARCHITECTURES, find_architecture
 from engine.models.gguf.container import GgufError
 from engine.models.gguf.folder import prepare_folder
@@ -149,6 +150,25 @@ def test_gated_delta_nets_may_stay_quantized(kind: str, tmp_path: Path) -> None:
 
     # Rounded activations may lead a token to another expert.
     assert ((logits - expected).norm(dim=1) / expected.norm(dim=1)).median() < 0.05
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_1", "MXFP4"])
+def test_compiled_gated_delta_nets_may_stay_quantized(kind: str, tmp_path: Path) -> None:
+    reference = make_reference("qwen3_5", **PERIODIC, hidden_size=64, linear_value_head_dim=16, intermediate_size=96)
+    file = write_model(tmp_path / "model.gguf", reference, gguf.GGMLQuantizationType[kind])
+    folder = prepare_folder(file, tmp_path / "cache")
+    runner = PagedRunner(folder, compiled_threads=2)
+    assert isinstance(runner.model, CompiledModel)
+    logits = runner.prefill(Row(list(PROMPT)), [30, 1])
+    # Torch multiplies the same codes by inputs that are rounded alike.
+    runner.model.max_tokens = 0
+    expected = runner.prefill(Row(list(PROMPT)), [30, 1])
+
+    assert any("int" in name for name in runner.model.products)
+    # Where a rounding is a tie, a sum in another order rounds to the other step.
+    assert ((logits - expected).norm(dim=1) / expected.norm(dim=1)).median() < 0.02
+    exact = reference_logits(reference, PROMPT)
+    assert kind != "Q8_0" or (logits - exact).norm() < 0.15 * exact.norm()
 
 
 def test_layers_that_predict_further_tokens_and_joined_experts_are_read(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from engine.models.config.checkpoint import CheckpointError
 from engine.models.config.config_reader import ModelConfigError
+from tests.engine.cpu.execution.test_model import sizes_of
 from tests.engine.models.checkpoints import make_reference, save_checkpoint
 from tests.engine.models.config.test_config import read
 from tests.engine.models.families.parity import (
@@ -85,9 +86,7 @@ def stack_experts(folder: Path, num_experts: int) -> None:
 @pytest.mark.parametrize("variant", ["qwen3_5_moe", "qwen3_moe"])
 @pytest.mark.parametrize("compiled_threads", [0, 2])
 def test_experts_in_one_tensor_compute_the_same(variant: str, compiled_threads: int, tmp_path: Path) -> None:
-    if variant == "qwen3_5_moe" and compiled_threads:
-        pytest.skip("recurrent layers never run compiled")
-    reference = make_reference(variant, hidden_size=96, vocab_size=100)
+    reference = make_reference(variant, **sizes_of(variant))
     folder = save_checkpoint(reference, tmp_path)
     stack_experts(folder, reference.config.num_experts)
 
