@@ -52,6 +52,12 @@ _LABELLED: Final = re.compile(
     r"|важно|задача|重要|注意|任务|要求)\**\s?[:：]",
     re.IGNORECASE,
 )
+_ASKED: Final = re.compile(
+    r"[-*•>#\s]*(?:question|query|request|my question|frage|question à répondre|pregunta|pergunta|domanda|vraag"
+    r"|pytanie|вопрос|питання|问题|問題|質問|질문|سؤال|प्रश्न|คำถาม|câu hỏi|soru)\**\s?[:：]",
+    re.IGNORECASE,
+)
+"""Label of a question, whatever words it is asked in."""
 _STANDING: Final = re.compile(
     r"\b(?:from now on|from here on|from this point|for the rest of|throughout (?:this|our)|in (?:all|each of) your"
     r"|(?:every|each|all) (?:answers?|repl(?:y|ies)|responses?|messages?)|always|never|until i (?:say|tell)"
@@ -96,7 +102,7 @@ def is_question(sentence: str) -> bool:
 def instructs(sentence: str) -> bool:
     """Return whether the sentence tells its reader what to do."""
     start = sentence[:400]
-    if _IMPERATIVE.match(start) or _POLITE.search(start) or _LABELLED.match(start):
+    if _IMPERATIVE.match(start) or _POLITE.search(start) or _LABELLED.match(start) or _ASKED.match(start):
         return True
     return not start.isascii() and _UNSPACED_WORDS.search(start) is not None
 
@@ -108,5 +114,6 @@ def is_standing(sentence: str) -> bool:
 
 
 def is_open_question(text: str) -> bool:
-    """Return whether a text begins as a question does, with or without its mark."""
-    return _QUESTION_WORD.match(text[:400]) is not None
+    """Return whether a text begins as a question does, with or without its mark, or is labelled as one."""
+    start = text[:400]
+    return _QUESTION_WORD.match(start) is not None or _ASKED.match(start) is not None
