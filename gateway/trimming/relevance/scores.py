@@ -16,20 +16,20 @@ from gateway.trimming.relevance.words import Words
 
 NEIGHBOUR_WEIGHTS: Final = (0.25, 0.1)
 """Share of a segment's bearing on the question that its neighbours get, by distance."""
-_LINKED_WEIGHT: Final = 0.3
+_LINKED_WEIGHT: Final = 0.5
 """Weight of words that the best segments share with others, for answers that take two steps."""
 _NUM_SEEDS: Final = 3
-_NUM_NAMED_SEEDS: Final = 2
-_NUM_RAREST: Final = 2
+_NUM_NAMED_SEEDS: Final = 1
+_NUM_RAREST: Final = 1
 """Number of the question's words, names and rare ones first, whose segments lead to others."""
 _ASKING_SHARE: Final = 0.7
 """Share of the question's words from which a segment is the question itself."""
-_OTHER_SEED_WEIGHT: Final = 0.4
+_OTHER_SEED_WEIGHT: Final = 0.1
 """Weight of what leads on from the best segments that lack those words."""
 _LINKED_SEGMENTS: Final = 8
 _LINKED_SHARE: Final = 0.08
 """Share of the segments with a word up to which the word links two of them."""
-_COMMON_WEIGHT: Final = 0.2
+_COMMON_WEIGHT: Final = 0.1
 """Weight of a linking word that is no name, beside one that is: answers that take two steps meet in names."""
 _WORD: Final = re.compile(r"\w+")
 _INFORMATION_WEIGHT: Final = 0.4

@@ -119,6 +119,11 @@ class SegmentGroup:
             pieces.append(self.mark(dropped))
         return "".join([*pieces, self.closing])
 
+    def extend_closing(self, text: str) -> None:
+        """Add a text behind the closing."""
+        self.closing += text
+        self.num_frame_bytes += num_bytes_of(text)
+
     def segments(self) -> Iterator[TextSegment]:
         """Yield the segments below this group, in the order of the text."""
         for child in self.children:
