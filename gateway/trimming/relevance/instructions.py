@@ -51,7 +51,8 @@ _IMPERATIVE: Final = re.compile(rf"{_LEAD}(?:{_VERBS})(?!\w)", re.IGNORECASE)
 _TASK: Final = re.compile(rf"{_LEAD}(?:{_TASK_VERBS}|{_OTHER_VERBS})(?!\w)", re.IGNORECASE)
 _POLITE: Final = re.compile(
     r"\b(?:please|kindly|you (?:must|should|are to|need to|will|may not|can't|cannot)|your (?:task|job|goal|answer"
-    r"|response|reply)|make sure|be sure|instructions?:|i(?:'d| would)? (?:want|need|like) you to|i'd like (?:a|an|to)\b"
+    r"|response|reply)|make sure|be sure|instructions?:|i(?:'d| would)? (?:want|need|like) you to"
+    r"|i'd like (?:a|an|to)\b"
     r"|bitte|du (?:sollst|musst)|sie (?:sollen|müssen)|s'il (?:te|vous) plaît|veuillez|merci de|vous devez|tu dois"
     r"|por favor|debes|debe|você deve|per favore|devi|alstublieft|alsjeblieft|proszę|lütfen|tolong|mohon|harap"
     r"|vui lòng|xin "
@@ -111,9 +112,7 @@ _UNSPACED_WORDS: Final = re.compile(
     "|من فضلك|يرجى|رجاء|لخص|لخّص|ترجم|اشرح|أجب|اكتب|اذكر|قارن|بیان کریں|لطفا|خلاصه کن|ترجمه کن|توضیح"
     "|בבקשה|סכם|תרגם|הסבר|ענה|כתוב|רשום"
 )
-_UNMARKED_QUESTION: Final = re.compile(
-    r"(?:吗|嗎|呢|[ぁ-ん]か|까|나요|はいつ|은\?|ไหม|หรือไม่)[。.．\s]*$"
-)
+_UNMARKED_QUESTION: Final = re.compile(r"(?:吗|嗎|呢|[ぁ-ん]か|까|나요|はいつ|은\?|ไหม|หรือไม่)[。.．\s]*$")
 _QUESTION_WORD: Final = re.compile(
     r"\s*+(?:who|whom|whose|what|which|when|where|why|how|wer|was|wann|wo|warum|wieso|wie|welche[rs]?|qui|que"
     r"|quoi|quand|où|pourquoi|comment|quel(?:le)?s?"

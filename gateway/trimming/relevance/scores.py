@@ -19,12 +19,9 @@ NEIGHBOUR_WEIGHTS: Final = (0.25, 0.1)
 _LINKED_WEIGHT: Final = 0.5
 """Weight of words that the best segments share with others, for answers that take two steps."""
 _NUM_SEEDS: Final = 3
-_NUM_NAMED_SEEDS: Final = 1
-_NUM_RAREST: Final = 1
-"""Number of the question's words, names and rare ones first, whose segments lead to others."""
 _ASKING_SHARE: Final = 0.7
 """Share of the question's words from which a segment is the question itself."""
-_OTHER_SEED_WEIGHT: Final = 0.1
+_OTHER_SEED_WEIGHT: Final = 0.3
 """Weight of what leads on from the best segments that lack those words."""
 _LINKED_SEGMENTS: Final = 8
 _LINKED_SHARE: Final = 0.08
@@ -104,8 +101,8 @@ class SegmentScores:
     def _seeds(self, scores: Sequence[float], question: Question) -> dict[int, float]:
         """Return the segments that lead to others, each with its weight.
 
-        A question of two steps names where the first one begins: by a name, or by its rarest words. The question
-        itself, where it stands within a text, leads nowhere.
+        A question of two steps says where the first one begins: by a name, or by its rarest word. The question itself,
+        where it stands within a text, leads nowhere.
         """
         index = self._index
         own = [word for word, weight in question.weights.items() if weight >= 1]
@@ -113,10 +110,11 @@ class SegmentScores:
         asking = {number for number, count in shared.items() if count > _ASKING_SHARE * len(own)}
         places = {word: [n for n in index.segments_with(word) if n not in asking] for word in own}
         names = self._stems_of_names(question.text)
-        known = sorted((word for word in own if places[word]), key=lambda word: (word not in names, len(places[word])))
+        known = [word for word in own if places[word]]
         seeds = {n: _OTHER_SEED_WEIGHT for n in self._best(range(len(scores)), scores, _NUM_SEEDS) if scores[n] > 0}
-        for word in known[:_NUM_RAREST]:
-            seeds |= dict.fromkeys(self._best(places[word], scores, _NUM_NAMED_SEEDS), 1.0)
+        if known:
+            first = min(known, key=lambda word: (word not in names, len(places[word])))
+            seeds |= dict.fromkeys(self._best(places[first], scores, 1), 1.0)
         return seeds
 
     def _best(self, numbers: Sequence[int], scores: Sequence[float], count: int) -> list[int]:
@@ -152,5 +150,6 @@ class SegmentScores:
         if not rare:
             return scores
         linked = index.scores(rare)
-        factor = _LINKED_WEIGHT * max(scores) / (max(linked) or 1.0)
+        most_linked = max(index.scores(dict.fromkeys(rare, 1.0)))
+        factor = _LINKED_WEIGHT * max(scores) / (most_linked or 1.0)
         return [score + factor * link for score, link in zip(scores, linked, strict=True)]

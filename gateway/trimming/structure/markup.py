@@ -35,7 +35,9 @@ _SUBSET_TOKEN: Final = re.compile(r"""<!--|<\?|"|'|\]\s*+>""")
 _SUBSET_ENDS: Final = {"<!--": "-->", "<?": "?>", '"': '"', "'": "'"}
 _SPACE: Final = re.compile(r"\s*+")
 _LETTER: Final = re.compile(r"<[/A-Za-z]")
-_VOID: Final = frozenset("area base br col embed hr img input link meta param source track wbr".split())
+_VOID: Final = frozenset(
+    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
+)
 _RAW: Final = frozenset({"script", "style"})
 _CUT_ENTITY: Final = re.compile(r"&[^;\s]*\Z")
 _MARK_LINE: Final = f"<!-- {MARK} -->\n"

@@ -158,9 +158,7 @@ def _in_json(rng: Random, order: str) -> str:
 def _in_markup(rng: Random, order: str) -> str:
     name = rng.choice(("instruction", "task", "question"))
     texts = prose(rng, 60).split("\n\n")
-    return _between(
-        rng, [f"<document>\n{text}\n</document>" for text in texts], f"<{name}>{order}</{name}>", "\n"
-    )
+    return _between(rng, [f"<document>\n{text}\n</document>" for text in texts], f"<{name}>{order}</{name}>", "\n")
 
 
 PLACES: Final[dict[str, Place]] = {
@@ -176,8 +174,9 @@ PLACES: Final[dict[str, Place]] = {
     "between code": lambda rng, order: f"{_code(rng)[1]}\n{order}\n\n{_code(rng)[1]}",
     "right behind code": lambda rng, order: f"{_code(rng)[1].rstrip()}\n{order}\n\n{_code(rng)[1]}",
     "in a fence of prose": lambda rng, order: (
-        f"Look.\n\n```{rng.choice(('', 'text', 'md'))}\n{_between(rng, prose(rng).split(chr(10) * 2), order, chr(10) * 2)}"
-        "\n```\n\nThanks a lot."
+        f"Look.\n\n```{rng.choice(('', 'text', 'md'))}\n"
+        + _between(rng, prose(rng).split("\n\n"), order, "\n\n")
+        + "\n```\n\nThanks a lot."
     ),
     "in a fence of code": lambda rng, order: (
         f"Look.\n\n```sql\n{_between(rng, sql(rng).split(chr(10) * 2), order, chr(10) * 2)}```\n\nThanks a lot."
@@ -197,7 +196,9 @@ PLACES: Final[dict[str, Place]] = {
         "The rows.\n\n| n | what | sum |\n|---|---|---|\n" + _between(rng, rows(rng), f"| 7 | {order} | 3 |", "\n")
     ),
     "between tables": lambda rng, order: (
-        "| n | what | sum |\n|---|---|---|\n" + "\n".join(rows(rng)) + f"\n\n{order}\n\n| n | what | sum |\n|---|---|---|\n"
+        "| n | what | sum |\n|---|---|---|\n"
+        + "\n".join(rows(rng))
+        + f"\n\n{order}\n\n| n | what | sum |\n|---|---|---|\n"
         + "\n".join(rows(rng))
     ),
     "in a comment": _comment,
