@@ -18,7 +18,7 @@ from gateway.trimming.pinning import (
 from gateway.trimming.relevance.question import Question, fields_of, question_of
 from gateway.trimming.relevance.scores import SegmentedText, SegmentScores
 from gateway.trimming.structure.layout import layout_of
-from gateway.trimming.structure.segment import MARK, TextSegment, num_bytes_of
+from gateway.trimming.structure.segment import GAP, TextSegment, num_bytes_of
 from gateway.trimming.tools import MAX_CAPPED_BYTES, is_output
 
 MIN_PASSAGE_BYTES: Final = 1200
@@ -116,7 +116,7 @@ class PassageSelection:
                 room -= cost
         messages = list(self._conversation.messages)
         for text in self._texts:
-            rendered = text.layout.rendered().strip() or MARK
+            rendered = text.layout.rendered().strip() or GAP
             messages[text.index] = _with_text(messages[text.index], text.part, rendered)
         return Conversation(messages)
 

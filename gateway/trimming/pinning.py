@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gateway.trimming.relevance.instructions import (
-    asks_beside_code,
-    asks_within,
     instructs,
     instructs_within,
     is_open_question,
     is_question,
     is_task,
+    requests_beside_code,
+    requests_within,
 )
 from gateway.trimming.structure.markup import MarkupGroup
 from gateway.trimming.structure.rows import HunkGroup
@@ -27,7 +27,7 @@ MAX_SHARE: Final = 0.25
 _WITHIN_SHARE: Final = 0.08
 """Share of the room that sentences within paragraphs, and rows, may take because they are questions or instructions."""
 SURE_BYTES: Final = 1200
-"""Size up to which sentences of the last user message that ask a model for something stay, whatever the room."""
+"""Size up to which sentences of the last user message that request something of a model stay, whatever the room."""
 FEW_BYTES: Final = 600
 """Size up to which other questions and instructions of a kind stay, whatever the room; more are a text's subject."""
 _MIN_SPOKEN_LINES: Final = 4
@@ -62,7 +62,7 @@ def pin_ends(layout: SegmentGroup, max_bytes: int = MAX_PARAGRAPH_BYTES) -> list
 def pin_orders(layout: SegmentGroup, room_bytes: int) -> list[TextSegment]:
     """Retain questions and instructions within a text, and return the questions on lines of their own.
 
-    What asks a model for something stays up to SURE_BYTES, and further kinds up to FEW_BYTES each, whatever the room;
+    What requests something of a model stays up to SURE_BYTES, and other kinds up to FEW_BYTES each, whatever the room;
     beyond, a share of the room bounds them, those on lines of their own first. Quotations, and what the speakers of a
     transcript say to each other, address nobody else.
     """
@@ -71,23 +71,23 @@ def pin_orders(layout: SegmentGroup, room_bytes: int) -> list[TextSegment]:
     _pin(orders.sure, max(room_bytes * MAX_SHARE / 2, SURE_BYTES))
     left_bytes = _pin(questions, _most(questions, room_bytes * MAX_SHARE / 2))
     _pin(orders.alone, _most(orders.alone, room_bytes * MAX_SHARE / 2 + left_bytes))
-    for segments in (orders.within, orders.structured, orders.told):
+    for segments in (orders.within, orders.structured, orders.instructing):
         _pin(segments, _most(segments, room_bytes * _WITHIN_SHARE))
     return [segment for segment in questions if segment.is_retained]
 
 
 class _Orders:
-    """Segments of a text that ask or instruct, by how sure that is and where they stand."""
+    """Questions and instructions of a text, by how sure that is and where they stand."""
 
     def __init__(self, layout: SegmentGroup) -> None:
         self.sure: list[TextSegment] = []
-        """Sentences and headings that ask a model for something."""
+        """Sentences and headings that request something of a model."""
         self.alone: list[TextSegment] = []
         """Other questions and instructions on lines of their own."""
         self.within: list[TextSegment] = []
         self.structured: list[TextSegment] = []
-        """Rows, entries, strings and code in which a sentence asks a model for something."""
-        self.told: list[TextSegment] = []
+        """Rows, entries, strings and code in which a sentence requests something of a model."""
+        self.instructing: list[TextSegment] = []
         """Rows, entries and strings with other instructions in them."""
         self._is_transcript = sum(map(_is_line_of_speaker, layout.segments())) >= _MIN_SPOKEN_LINES
         heading: SegmentGroup | None = None
@@ -124,12 +124,12 @@ class _Orders:
         if isinstance(group, HunkGroup):
             return
         if _is_code(group):
-            if asks_beside_code(segment.text):
+            if requests_beside_code(segment.text):
                 self.structured.append(segment)
-        elif asks_within(segment.text):
+        elif requests_within(segment.text):
             self.structured.append(segment)
         elif instructs_within(segment.text):
-            self.told.append(segment)
+            self.instructing.append(segment)
 
 
 def _pin(segments: Sequence[TextSegment], most_bytes: float) -> float:

@@ -16,7 +16,7 @@ _TASK_VERBS: Final = (
     "critique|elaborate|categori[sz]e|brainstorm|debug|transcribe|list|write|generate|give me|tell me|show me|"
     "walk me through|help me|act as|pretend"
 )
-"""Verbs that ask a model for something, and begin few statements of other texts."""
+"""Verbs that request something of a model, and begin few statements of other texts."""
 _PLAIN_VERBS: Final = (
     "give|find|identify|create|return|output|provide|tell|show|name|state|quote|"
     "cite|use|do|don't|do not|never|always|only|make|keep|ignore|include|exclude|focus|consider|assume|remember|"
@@ -66,12 +66,12 @@ _LABELLED: Final = re.compile(
     r"|importante|atención|tarea|paso|compito|nota|важно|задача|重要|注意|任务|要求)\s?\d{0,3}\**\s?[:：]",
     re.IGNORECASE,
 )
-_ASKED: Final = re.compile(
+_QUESTION_LABEL: Final = re.compile(
     r"[-*•>#\s]*(?:question|query|request|my question|frage|question à répondre|pregunta|pergunta|domanda|vraag"
     r"|pytanie|вопрос|питання|问题|問題|質問|질문|سؤال|प्रश्न|คำถาม|câu hỏi|soru)\**\s?[:：]",
     re.IGNORECASE,
 )
-"""Label of a question, whatever words it is asked in."""
+"""Label of a question, whatever words it is put in."""
 _STANDING: Final = re.compile(
     r"\b(?:from now on|from here on|from this point|for the rest of|throughout (?:this|our)|in (?:all|each of) your"
     r"|(?:every|each|all) (?:answers?|repl(?:y|ies)|responses?|messages?)|always|never|until i (?:say|tell)"
@@ -93,7 +93,7 @@ _EDGES: Final = " \t\r\n\"'“”{}[]()<>*_`,;#/-•"
 _REMARK: Final = re.compile(r"(?:TODO|FIXME|XXX|HACK|NOTE|BUG|OPTIMIZE)\b")
 """Mark of a remark to those who write the code."""
 _SENTENCE_GAP: Final = re.compile(r"(?<=[.!?:;。！？])\s*(?=\S)")
-_MIN_ASKED_GAPS: Final = 2
+_MIN_QUESTION_GAPS: Final = 2
 _CODE_SIGN: Final = re.compile(r"[{}=;\\|&$<>@]|\w\(")
 _INLINE: Final = re.compile(r"`[^`]{1,200}`|\"[^\"]{1,200}\"")
 _PLAIN_WORD: Final = re.compile(r"[^\W\d_]+")
@@ -136,22 +136,22 @@ def is_question(sentence: str) -> bool:
 def instructs(sentence: str) -> bool:
     """Return whether the sentence tells its reader what to do."""
     start = sentence[:400]
-    if _IMPERATIVE.match(start) or _POLITE.search(start) or _LABELLED.match(start) or _ASKED.match(start):
+    if _IMPERATIVE.match(start) or _POLITE.search(start) or _LABELLED.match(start) or _QUESTION_LABEL.match(start):
         return True
     return not start.isascii() and _UNSPACED_WORDS.search(start) is not None
 
 
 def is_task(sentence: str) -> bool:
-    """Return whether the sentence asks a model for something, beyond what instructions to people look like."""
+    """Return whether the sentence requests something of a model, beyond what instructions to people look like."""
     start = sentence[:400]
-    if _TASK.match(start) or _REQUEST.search(start) or _LABELLED.match(start) or _ASKED.match(start):
+    if _TASK.match(start) or _REQUEST.search(start) or _LABELLED.match(start) or _QUESTION_LABEL.match(start):
         return True
     return not start.isascii() and (_POLITE.search(start) or _UNSPACED_WORDS.search(start)) is not None
 
 
-def asks_within(text: str) -> bool:
-    """Return whether a line, a cell or a string of a table, of JSON or of markup asks a model for something."""
-    return any(_asks(cell) for line in text.splitlines() for cell in _CELL_END.split(line))
+def requests_within(text: str) -> bool:
+    """Return whether a line, a cell or a string of a table, of JSON or of markup requests something of a model."""
+    return any(_requests(cell) for line in text.splitlines() for cell in _CELL_END.split(line))
 
 
 def instructs_within(text: str) -> bool:
@@ -160,10 +160,10 @@ def instructs_within(text: str) -> bool:
     return any(" " in cell and instructs(cell) for cell in cells)
 
 
-def asks_beside_code(text: str) -> bool:
-    """Return whether a comment, or a line of plain words, among code asks a model for something."""
+def requests_beside_code(text: str) -> bool:
+    """Return whether a comment, or a line of plain words, among code requests something of a model."""
     return any(
-        is_spoken(line) or ((found := _COMMENT.search(line)) is not None and _asks(line[found.end() :]))
+        is_spoken(line) or ((found := _COMMENT.search(line)) is not None and _requests(line[found.end() :]))
         for line in text.splitlines()
     )
 
@@ -182,13 +182,13 @@ def is_spoken(line: str) -> bool:
     return len(words) >= _MIN_SPOKEN_WORDS and not is_shouted and _FUNCTION_WORD.search(stripped) is not None
 
 
-def _asks(cell: str) -> bool:
+def _requests(cell: str) -> bool:
     words = cell.strip(_EDGES)
     if " " not in words and words.isascii():
         return False
     if _REMARK.match(words):
         return False
-    if is_question(words) and (words.count(" ") >= _MIN_ASKED_GAPS or not words.isascii()):
+    if is_question(words) and (words.count(" ") >= _MIN_QUESTION_GAPS or not words.isascii()):
         return True
     return any(map(is_task, _SENTENCE_GAP.split(words)))
 
@@ -202,4 +202,4 @@ def is_standing(sentence: str) -> bool:
 def is_open_question(text: str) -> bool:
     """Return whether a text begins as a question does, with or without its mark, or is labelled as one."""
     start = text[:400]
-    return _QUESTION_WORD.match(start) is not None or _ASKED.match(start) is not None
+    return _QUESTION_WORD.match(start) is not None or _QUESTION_LABEL.match(start) is not None

@@ -19,7 +19,7 @@ NEIGHBOUR_WEIGHTS: Final = (0.25, 0.1)
 _LINKED_WEIGHT: Final = 0.5
 """Weight of words that the best segments share with others, for answers that take two steps."""
 _NUM_SEEDS: Final = 3
-_ASKING_SHARE: Final = 0.7
+_QUESTION_SHARE: Final = 0.7
 """Share of the question's words from which a segment is the question itself."""
 _OTHER_SEED_WEIGHT: Final = 0.3
 """Weight of what leads on from the best segments that lack those words."""
@@ -107,8 +107,8 @@ class SegmentScores:
         index = self._index
         own = [word for word, weight in question.weights.items() if weight >= 1]
         shared = Counter(number for word in own for number in index.segments_with(word))
-        asking = {number for number, count in shared.items() if count > _ASKING_SHARE * len(own)}
-        places = {word: [n for n in index.segments_with(word) if n not in asking] for word in own}
+        questioning = {number for number, count in shared.items() if count > _QUESTION_SHARE * len(own)}
+        places = {word: [n for n in index.segments_with(word) if n not in questioning] for word in own}
         names = self._stems_of_names(question.text)
         known = [word for word in own if places[word]]
         seeds = {n: _OTHER_SEED_WEIGHT for n in self._best(range(len(scores)), scores, _NUM_SEEDS) if scores[n] > 0}

@@ -1,4 +1,4 @@
-"""Generator of last user messages with one sentence that asks or instructs, among a long text of another kind."""
+"""Generator of last user messages that hold one question or instruction among a long text of another kind."""
 
 from __future__ import annotations
 

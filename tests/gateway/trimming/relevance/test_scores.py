@@ -54,10 +54,10 @@ def test_similarity_decides_where_words_do_not() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked", ["Where does the neighbour of Lena live?", "Now answer: where lives the neighbour of Lena?"]
+    "question", ["Where does the neighbour of Lena live?", "Now answer: where is the home of the neighbour of Lena?"]
 )
 @pytest.mark.parametrize("is_within", [False, True])
-def test_an_answer_of_two_steps_is_found_by_the_name_that_links_them(asked: str, *, is_within: bool) -> None:
+def test_an_answer_of_two_steps_is_found_by_the_name_that_links_them(question: str, *, is_within: bool) -> None:
     neighbours = [f"The neighbour of P{n} is Q{n}. " for n in range(9)]
     homes = [f"Q{n} lives in Oakham. " for n in range(9)]
     facts = [f"Stefan {what}. " for what in ("walks a dog", "likes the colour blue", "sits at desk 9", "eats soup")]
@@ -69,9 +69,9 @@ def test_an_answer_of_two_steps_is_found_by_the_name_that_links_them(asked: str,
         "Lena lives next to Stefan. ",
         *FILLER,
         answer,
-        *([asked] if is_within else []),
+        *([question] if is_within else []),
     ]
-    found = scores(segments, asked)
+    found = scores(segments, question)
     ranked = [segments[number] for number in sorted(range(len(found)), key=lambda number: -found[number])]
     assert ranked.index(answer) < min(ranked.index(other) for other in (*homes, *FILLER))
 

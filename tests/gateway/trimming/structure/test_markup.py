@@ -77,7 +77,7 @@ def test_what_parsed_still_parses(document: str) -> None:
 @pytest.mark.parametrize("num_bytes", [300, 1200, 4000])
 def test_a_budget_leaves_markup_that_parses(document: str, num_bytes: int) -> None:
     after = extract(document, "How heavy is part 17?", num_bytes)
-    if after != "[…]":
+    if after != "...":
         ElementTree.fromstring(after)
 
 
