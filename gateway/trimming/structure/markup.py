@@ -19,12 +19,15 @@ MAX_DEPTH: Final = 40
 """Depth to which elements are divided; what is nested deeper goes whole."""
 MIN_CHARS: Final = 64
 """Length below which markup within prose counts as prose."""
-MAX_FAILED: Final = 8
-"""Beginnings of elements without an end, after which no further one is read; each may cost the rest of the text."""
+MAX_FAILED: Final = 2
+"""Elements whose tags do not match, after which no further one is read; each may cost the rest of the text twice."""
+MAX_OPEN: Final = 32
+"""Elements without an end, after which no further one is searched for."""
 
 _START: Final = re.compile(r"<(?:(?<=\n.)|(?<!(?s:.).))(?=[A-Za-z_!?])")
 """Beginning of markup at the beginning of a line; the bracket comes first, because it is searched for quickly."""
 _NAME: Final = r"[A-Za-z_][\w:.-]*+"
+_FIRST_NAME: Final = re.compile(_NAME)
 _TOKEN: Final = re.compile(
     rf"<(?:(?P<special>!--|!\[CDATA\[|!DOCTYPE\b|!doctype\b|\?(?!php))|/(?P<closed>{_NAME})\s*+>"
     rf"""|(?P<opened>{_NAME})(?=[\s/>])(?:[^<>"'/]|"[^"<]*"|'[^'<]*'|/(?!>))*+(?P<empty>/)?>)\s*+"""
@@ -84,7 +87,7 @@ def markup_spans(text: str, opaque: Sequence[tuple[int, int]]) -> list[tuple[int
         opaque: Places of fences, in order; tags within them count as text.
     """
     spans = list[tuple[int, int]]()
-    end = num_failed = 0
+    end = num_failed = num_open = 0
     quoted: list[int] | None = None
     starts = [span[0] for span in opaque]
     for found in _START.finditer(text):
@@ -94,8 +97,12 @@ def markup_spans(text: str, opaque: Sequence[tuple[int, int]]) -> list[tuple[int
         quoted = _string_bounds(text) if quoted is None else quoted
         if bisect_right(quoted, start) % 2:
             continue
-        if num_failed >= MAX_FAILED:
+        if num_failed >= MAX_FAILED or num_open >= MAX_OPEN:
             break
+        name = _FIRST_NAME.match(text, start + 1)
+        if name is not None and text.find(f"</{name.group()}", start) < 0 and not _ends_itself(text, start):
+            num_open += 1
+            continue
         reader = _read(text, start, opaque)
         if reader is None:
             num_failed += 1
@@ -104,6 +111,12 @@ def markup_spans(text: str, opaque: Sequence[tuple[int, int]]) -> list[tuple[int
         if end - start >= MIN_CHARS:
             spans.append((start, end))
     return spans
+
+
+def _ends_itself(text: str, start: int) -> bool:
+    """Return whether the tag at a place needs no end, as an element without content."""
+    token = _TOKEN.match(text, start)
+    return token is not None and (bool(token["empty"]) or str(token["opened"]).lower() in _VOID)
 
 
 def markup_nodes(text: str, opaque: Sequence[tuple[int, int]], divide: Divide) -> SegmentNode | None:
