@@ -45,7 +45,7 @@ def _without_seen(text: str, seen: set[str], *, is_old: bool) -> str:
             continue
         for place, piece in enumerate(_BLANK_LINES.split(block.text)):
             key = " ".join(piece.split())
-            if place % 2 == 0 and len(key) >= MIN_BLOCK_BYTES:
+            if place % 2 == 0 and len(key) >= MIN_BLOCK_BYTES and "```" not in piece:  # half of a fence may stand there
                 if is_old and key in seen:
                     retained.append("[said before]")
                     continue

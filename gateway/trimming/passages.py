@@ -18,13 +18,13 @@ from gateway.trimming.pinning import (
 from gateway.trimming.relevance.question import Question, fields_of, question_of
 from gateway.trimming.relevance.scores import SegmentedText, SegmentScores
 from gateway.trimming.structure.layout import layout_of
-from gateway.trimming.structure.segment import MARK, TextSegment, num_bytes_of
+from gateway.trimming.structure.segment import GAP, TextSegment, num_bytes_of
 from gateway.trimming.tools import MAX_CAPPED_BYTES, is_output
 
 MIN_PASSAGE_BYTES: Final = 1200
 """Size below which a text stays whole."""
 WINDOW_CHARS: Final = 240
-"""Length of the passages that are compared with the question by the encoder."""
+"""Length of the passages that are compared with the question by the encoder; of a short text each segment is."""
 _CUT_ROLES: Final = frozenset({"user", "assistant", "tool", "function"})
 _SURE_SHARE: Final = 0.5
 """Share of the room whose best passages stay without a look at their similarity."""
@@ -85,11 +85,12 @@ class PassageSelection:
 
         Their similarity to the question decides between them; the best ones stay and the rest goes without it.
         """
-        ranked = self._ranked(self._scores.total())
-        sure_bytes = self._room_bytes * _SURE_SHARE
-        window_of = {number: window for window in self._all_windows() for number in window}
+        num_chars = sum(len(segment.text) for segment in self._segments)
+        windows = [*self._all_windows(min(WINDOW_CHARS, num_chars // max_windows))]
+        window_of = {number: window for window in windows for number in window}
+        sure_bytes = self._room_bytes * _SURE_SHARE if len(windows) > max_windows else 0
         found: dict[tuple[int, ...], None] = {}
-        for number in ranked:
+        for number in self._ranked(self._scores.total()):
             if sure_bytes > 0:
                 sure_bytes -= self._segments[number].num_bytes
                 continue
@@ -115,7 +116,7 @@ class PassageSelection:
                 room -= cost
         messages = list(self._conversation.messages)
         for text in self._texts:
-            rendered = text.layout.rendered().strip() or MARK
+            rendered = text.layout.rendered().strip() or GAP
             messages[text.index] = _with_text(messages[text.index], text.part, rendered)
         return Conversation(messages)
 
@@ -127,14 +128,14 @@ class PassageSelection:
         age = self._ages[text.index]
         return SegmentedText([segment.text for segment in segments], [segment.context for segment in segments], age)
 
-    def _all_windows(self) -> Iterable[tuple[int, ...]]:
-        """Yield neighbouring segments of one text in stretches of about WINDOW_CHARS."""
+    def _all_windows(self, most_chars: int) -> Iterable[tuple[int, ...]]:
+        """Yield neighbouring segments of one text in stretches of at most so many characters, or of one segment."""
         for text in self._texts:
             window: list[int] = []
             num_chars = 0
             for number in range(text.begin, text.begin + len(text.segments)):
                 length = len(self._segments[number].text)
-                if window and num_chars + length > WINDOW_CHARS:
+                if window and num_chars + length > most_chars:
                     yield tuple(window)
                     window, num_chars = [], 0
                 window.append(number)
@@ -147,11 +148,12 @@ class PassageSelection:
         messages = self._conversation.messages
         users = [index for index, message in enumerate(messages) if message["role"] == "user"]
         last = users[-1] if users else -1
+        begins = self._conversation.last_turn_begins()
         max_bytes = max(MAX_PARAGRAPH_BYTES, int(self._room_bytes * MAX_SHARE))
         questions: dict[int, str] = {}
         orders: dict[int, str] = {}
         for text in self._texts:
-            is_last = text.index == last
+            is_last = text.index == last or text.index >= begins
             if text.role == "user":
                 ends = pin_ends(text.layout, max_bytes if is_last else MAX_PARAGRAPH_BYTES)
                 within = pin_orders(text.layout, self._room_bytes) if is_last else []

@@ -6,8 +6,18 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gateway.trimming.relevance.instructions import instructs, is_open_question, is_question
-from gateway.trimming.structure.segment import SegmentGroup, SegmentNode, TextSegment
+from gateway.trimming.relevance.instructions import (
+    instructs,
+    instructs_within,
+    is_open_question,
+    is_question,
+    is_task,
+    requests_beside_code,
+    requests_within,
+)
+from gateway.trimming.structure.markup import MarkupGroup
+from gateway.trimming.structure.rows import HunkGroup
+from gateway.trimming.structure.segment import LineGroup, SegmentGroup, SegmentNode, TextSegment
 from gateway.trimming.structure.sentences import sentences_of, speaker_of
 
 MAX_PARAGRAPH_BYTES: Final = 600
@@ -15,12 +25,22 @@ MAX_PARAGRAPH_BYTES: Final = 600
 MAX_SHARE: Final = 0.25
 """Share of the room that a paragraph of the last user message, and orders on lines of their own, may take."""
 _WITHIN_SHARE: Final = 0.08
-"""Share of the room that sentences within paragraphs may take because they are questions or instructions."""
+"""Share of the room that sentences within paragraphs, and rows, may take because they are questions or instructions."""
+SURE_BYTES: Final = 1200
+"""Size up to which sentences of the last user message that request something of a model stay, whatever the room."""
+FEW_BYTES: Final = 600
+"""Size up to which other questions and instructions of a kind stay, whatever the room; more are a text's subject."""
+_MIN_SPOKEN_LINES: Final = 4
+"""Lines with the label of a speaker from which a text is a transcript."""
+_MARKS_OF_ROWS: Final = ("[", "|", ">", "<")
 
 _MAX_WITHIN: Final = 3
 """Number of questions within a text up to which they are the question; a text with more has them as its subject."""
 _ENDS_PARAGRAPH: Final = re.compile(r"\n[^\S\n]*\n\s*\Z")
-_QUOTED: Final = re.compile(r"""\s*+(?:>|["'“„«»「『‘`])""")
+_QUOTED: Final = re.compile(r"""\s*+(?:["'“„«»「『‘`])""")
+_SENTENCE_GAP: Final = re.compile(r"(?<=[.!?])\s+(?=\S)")
+_TAG: Final = re.compile(r"</?[A-Za-z][^<>]*>")
+_BARE_CHARS: Final = 2000
 _JSON_WORD: Final = re.compile(r"\bjson\b|\bschema\b", re.IGNORECASE)
 
 
@@ -40,29 +60,91 @@ def pin_ends(layout: SegmentGroup, max_bytes: int = MAX_PARAGRAPH_BYTES) -> list
 
 
 def pin_orders(layout: SegmentGroup, room_bytes: int) -> list[TextSegment]:
-    """Retain questions and instructions within a text, those on lines of their own first, while there is room.
+    """Retain questions and instructions within a text, and return the questions on lines of their own.
 
-    Returns the questions on lines of their own.
-
-    Quotations, and what the speakers of a transcript say to each other, address nobody else.
+    What requests something of a model stays up to SURE_BYTES, and other kinds up to FEW_BYTES each, whatever the room;
+    beyond, a share of the room bounds them, those on lines of their own first. Quotations, and what the speakers of a
+    transcript say to each other, address nobody else.
     """
-    alone, within = list[TextSegment](), list[TextSegment]()
-    begins_line = True
-    for segment in layout.segments():
-        is_alone = begins_line and segment.text.endswith("\n")
-        begins_line = segment.text.endswith("\n")
-        if segment.is_retained or not _addresses_reader(segment):
-            continue
-        (alone if is_alone else within).append(segment)
-    questions = [segment for segment in alone if _is_question(segment)]
-    left_bytes = 0.0
-    for segments, share in ((questions, MAX_SHARE / 2), (alone, MAX_SHARE / 2), (within, _WITHIN_SHARE)):
-        left_bytes = room_bytes * share + (left_bytes if segments is alone else 0)
-        for segment in segments:
-            if not segment.is_retained and segment.num_bytes <= left_bytes:
-                left_bytes -= segment.num_bytes
-                segment.retain()
+    orders = _Orders(layout)
+    questions = [segment for segment in orders.alone if _is_question(segment)]
+    _pin(orders.sure, max(room_bytes * MAX_SHARE / 2, SURE_BYTES))
+    left_bytes = _pin(questions, _most(questions, room_bytes * MAX_SHARE / 2))
+    _pin(orders.alone, _most(orders.alone, room_bytes * MAX_SHARE / 2 + left_bytes))
+    for segments in (orders.within, orders.structured, orders.instructing):
+        _pin(segments, _most(segments, room_bytes * _WITHIN_SHARE))
     return [segment for segment in questions if segment.is_retained]
+
+
+class _Orders:
+    """Questions and instructions of a text, by how sure that is and where they stand."""
+
+    def __init__(self, layout: SegmentGroup) -> None:
+        self.sure: list[TextSegment] = []
+        """Sentences and headings that request something of a model."""
+        self.alone: list[TextSegment] = []
+        """Other questions and instructions on lines of their own."""
+        self.within: list[TextSegment] = []
+        self.structured: list[TextSegment] = []
+        """Rows, entries, strings and code in which a sentence requests something of a model."""
+        self.instructing: list[TextSegment] = []
+        """Rows, entries and strings with other instructions in them."""
+        self._is_transcript = sum(map(_is_line_of_speaker, layout.segments())) >= _MIN_SPOKEN_LINES
+        heading: SegmentGroup | None = None
+        begins_line = True
+        for segment in layout.segments():
+            is_alone = begins_line and segment.text.endswith("\n")
+            begins_line = segment.text.endswith("\n")
+            group = segment.parent
+            if group is not heading and group is not None and _heads(group) and segment.place == 0:
+                heading = group
+                if instructs(group.opening.lstrip("# ")) or is_question(group.opening):
+                    self.sure.append(segment)  # a heading stays with what stands below it
+                    continue
+            if not segment.is_retained:
+                self._add(segment, is_alone=is_alone)
+
+    def _add(self, segment: TextSegment, *, is_alone: bool) -> None:
+        group, text = segment.parent, segment.text
+        if type(group) is not SegmentGroup:
+            self._add_structured(segment)
+            return
+        if _QUOTED.match(text) or (self._is_transcript and (_is_spoken(group) or _speaks(text))):
+            return
+        if _speaks(text):
+            text = text[len(speaker_of(text)) :]
+        sentences = _SENTENCE_GAP.split(text)  # a segment goes on behind what looks like an initial
+        if any(map(is_task, sentences)):
+            self.sure.append(segment)
+        elif is_question(text) or any(map(instructs, sentences)):
+            (self.alone if is_alone else self.within).append(segment)
+
+    def _add_structured(self, segment: TextSegment) -> None:
+        group = segment.parent
+        if isinstance(group, HunkGroup):
+            return
+        if _is_code(group):
+            if requests_beside_code(segment.text):
+                self.structured.append(segment)
+        elif requests_within(segment.text):
+            self.structured.append(segment)
+        elif instructs_within(segment.text):
+            self.instructing.append(segment)
+
+
+def _pin(segments: Sequence[TextSegment], most_bytes: float) -> float:
+    """Retain segments while there is room, and return the bytes left."""
+    for segment in segments:
+        if not segment.is_retained and segment.num_bytes <= most_bytes:
+            most_bytes -= segment.num_bytes
+            segment.retain()
+    return most_bytes
+
+
+def _most(segments: Sequence[TextSegment], share_bytes: float) -> float:
+    """Return the room of a kind of orders: a few stay whatever the share."""
+    size = sum(segment.num_bytes for segment in segments if not segment.is_retained)
+    return max(share_bytes, size if size <= FEW_BYTES else 0)
 
 
 def pin_json_words(layout: SegmentGroup) -> None:
@@ -113,27 +195,41 @@ def _text(paragraphs: Sequence[Sequence[TextSegment]]) -> str:
 
 
 def _is_question(segment: TextSegment) -> bool:
-    return is_question(segment.text) or is_open_question(segment.text)
+    text = _bare(segment)
+    return is_question(text) or is_open_question(text)
 
 
 def _only_orders(segment: TextSegment) -> bool:
-    return not _is_question(segment) and instructs(segment.text)
+    return not _is_question(segment) and instructs(_bare(segment))
 
 
 def _orders(segment: TextSegment) -> bool:
-    return _is_question(segment) or instructs(segment.text)
+    return _is_question(segment) or instructs(_bare(segment))
 
 
-def _addresses_reader(segment: TextSegment) -> bool:
-    if type(segment.parent) is not SegmentGroup or _is_spoken(segment.parent):
-        return False
+def _bare(segment: TextSegment) -> str:
+    """Return the text of a segment without the tags around it."""
     text = segment.text
-    return not _QUOTED.match(text) and not _speaks(text) and (is_question(text) or instructs(text))
+    return _TAG.sub("", text) if isinstance(segment.parent, MarkupGroup) and len(text) < _BARE_CHARS else text
+
+
+def _heads(group: SegmentGroup) -> bool:
+    return group.opening.startswith("#") and type(group) is SegmentGroup
+
+
+def _is_code(group: SegmentGroup | None) -> bool:
+    """Return whether the group marks gaps by comments, as code and settings do."""
+    return type(group) is LineGroup and not group.mark_line.lstrip().startswith(_MARKS_OF_ROWS)
 
 
 def _is_spoken(group: SegmentGroup) -> bool:
-    """Return whether the group is a fence, or a line of a transcript."""
-    return bool(group.opening) and not group.opening.endswith("\n")
+    """Return whether the group is a line of a transcript."""
+    return bool(group.opening) and _speaks(group.opening + "…")
+
+
+def _is_line_of_speaker(segment: TextSegment) -> bool:
+    group = segment.parent
+    return type(group) is SegmentGroup and ((segment.place == 0 and _is_spoken(group)) or _speaks(segment.text))
 
 
 def _speaks(text: str) -> bool:
@@ -146,7 +242,7 @@ def _leading_prose(children: Sequence[object], *, is_reversed: bool = False) -> 
     for child in children:
         if isinstance(child, TextSegment):
             yield child
-        elif type(child) is SegmentGroup and not child.closing:
+        elif isinstance(child, MarkupGroup) or (type(child) is SegmentGroup and not child.closing):
             segments = [*child.segments()]
             yield from segments[::-1] if is_reversed else segments
         else:
@@ -157,6 +253,8 @@ def _short_structure(children: Sequence[SegmentNode], max_bytes: int) -> list[Te
     """Return the segments of what stands first, where that is no prose and short; none otherwise."""
     node = next((child for child in children if isinstance(child, SegmentGroup) or child.text.strip()), None)
     if not isinstance(node, SegmentGroup) or (type(node) is SegmentGroup and not node.closing):
+        return []
+    if isinstance(node, MarkupGroup):
         return []
     segments, size = list[TextSegment](), node.num_frame_bytes
     for segment in node.segments():

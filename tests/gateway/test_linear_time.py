@@ -76,6 +76,16 @@ FILLS: Final[dict[str, Fill]] = {
     "nearly JSON lines": lambda size: '{"a":1}\n' * (size // 8) + '{"a":x}\n',
     "a wide table": lambda size: "|a" * (size // 4) + "|\n" + "|x|y|\n" * (size // 12),
     "one long name": lambda size: json.dumps({"k" * (size // 2): [["bcd " * 60]] * (size // 512)}),
+    "elements": lambda size: "<a>Some words. </a>\n" * (size // 21),
+    "deep elements": lambda size: "<a>" * (size // 7) + "</a>" * (size // 7),
+    "open elements": lambda size: "<a>\n" * (size // 4),
+    "open tags": lambda size: "<a>\n" + '<a "' * (size // 4),
+    "open comments": lambda size: "<a><!-- \n" * (size // 9),
+    "quoted fences": lambda size: "> ```x\n" * (size // 7) + "y\n> ```\n",
+    "nested fences": lambda size: "".join(f"{'`' * n}\n" for n in range(int(size**0.5), 2, -1)) * 2,
+    "inline code": lambda size: "`a. B` " * (size // 7),
+    "orders": lambda size: "Please list what you know.\n" * (size // 27),
+    "orders in code": lambda size: "x = 1;\n// Please explain it.\n" * (size // 30),
     "options": lambda size: "\nA) " * (size // 4),
 }
 

@@ -42,6 +42,10 @@ class SegmentIndex:
         """Return the number of segments that have the word."""
         return len(self._postings.get(word, ()))
 
+    def segments_with(self, word: str) -> Sequence[int]:
+        """Return the numbers of the segments that have the word, in order."""
+        return [*self._postings.get(word, ())]
+
     def scores(self, wanted: Mapping[str, float]) -> list[float]:
         """Return the score of every segment for words with these weights."""
         scores = [0.0] * len(self.words)

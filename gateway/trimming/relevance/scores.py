@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -13,12 +16,19 @@ from gateway.trimming.relevance.words import Words
 
 NEIGHBOUR_WEIGHTS: Final = (0.25, 0.1)
 """Share of a segment's bearing on the question that its neighbours get, by distance."""
-_LINKED_WEIGHT: Final = 0.3
+_LINKED_WEIGHT: Final = 0.5
 """Weight of words that the best segments share with others, for answers that take two steps."""
 _NUM_SEEDS: Final = 3
-_LINKED_SEGMENTS: Final = 4
-_LINKED_SHARE: Final = 0.02
+_QUESTION_SHARE: Final = 0.7
+"""Share of the question's words from which a segment is the question itself."""
+_OTHER_SEED_WEIGHT: Final = 0.3
+"""Weight of what leads on from the best segments that lack those words."""
+_LINKED_SEGMENTS: Final = 8
+_LINKED_SHARE: Final = 0.08
 """Share of the segments with a word up to which the word links two of them."""
+_COMMON_WEIGHT: Final = 0.1
+"""Weight of a linking word that is no name, beside one that is: answers that take two steps meet in names."""
+_WORD: Final = re.compile(r"\w+")
 _INFORMATION_WEIGHT: Final = 0.4
 _SIMILARITY_WEIGHT: Final = 0.8
 _LOW_SIMILARITY: Final = 0.15
@@ -41,7 +51,8 @@ class SegmentScores:
     """Scores of the segments of several texts, numbered through."""
 
     def __init__(self, texts: Sequence[SegmentedText], question: Question) -> None:
-        words = Words()
+        words = self._words = Words()
+        self._texts = texts
         rows = []
         context, context_stems = "", list[str]()
         for text in texts:
@@ -49,9 +60,8 @@ class SegmentScores:
                 if context_of_segment != context:  # the rows of a table or the members of a class share one
                     context, context_stems = context_of_segment, words.of(context_of_segment)
                 rows.append([*words.of(segment), *context_stems])
-        self._texts = texts
         self._index = SegmentIndex(rows)
-        self._bearing = self._lexical(question.weights)
+        self._bearing = self._lexical(question)
         self._information = self._index.information()
 
     @property
@@ -88,24 +98,58 @@ class SegmentScores:
             scores.append(score + _INFORMATION_WEIGHT * self._information[begin + place])
         return scores
 
-    def _lexical(self, weights: Mapping[str, float]) -> list[float]:
+    def _seeds(self, scores: Sequence[float], question: Question) -> dict[int, float]:
+        """Return the segments that lead to others, each with its weight.
+
+        A question of two steps says where the first one begins: by a name, or by its rarest word. The question itself,
+        where it stands within a text, leads nowhere.
+        """
         index = self._index
+        own = [word for word, weight in question.weights.items() if weight >= 1]
+        shared = Counter(number for word in own for number in index.segments_with(word))
+        questioning = {number for number, count in shared.items() if count > _QUESTION_SHARE * len(own)}
+        places = {word: [n for n in index.segments_with(word) if n not in questioning] for word in own}
+        names = self._stems_of_names(question.text)
+        known = [word for word in own if places[word]]
+        seeds = {n: _OTHER_SEED_WEIGHT for n in self._best(range(len(scores)), scores, _NUM_SEEDS) if scores[n] > 0}
+        if known:
+            first = min(known, key=lambda word: (word not in names, len(places[word])))
+            seeds |= dict.fromkeys(self._best(places[first], scores, 1), 1.0)
+        return seeds
+
+    def _best(self, numbers: Sequence[int], scores: Sequence[float], count: int) -> list[int]:
+        return heapq.nsmallest(count, numbers, key=lambda number: (-scores[number], number))
+
+    def _names_of(self, number: int) -> set[str]:
+        """Return the stems of a segment's words with a capital letter or a digit."""
+        for text in self._texts:
+            if number < len(text.segments):
+                return self._stems_of_names(text.segments[number])
+            number -= len(text.segments)
+        return set()
+
+    def _stems_of_names(self, text: str) -> set[str]:
+        names = [word for word in _WORD.findall(text) if word[0].isupper() or not word.isalpha()]
+        return {stem for name in names for stem in self._words.of(name)}
+
+    def _lexical(self, question: Question) -> list[float]:
+        index, weights = self._index, question.weights
         scores = index.scores(weights)
         best = index.best_score(weights)
         if best <= 0:
             return scores
         scores = [score / best for score in scores]
-        seeds = sorted(range(len(scores)), key=lambda number: -scores[number])[:_NUM_SEEDS]
+        rare: dict[str, float] = {}
         most = max(_LINKED_SEGMENTS, int(_LINKED_SHARE * len(scores)))
-        rare = {
-            word: 1.0
-            for seed in seeds
-            if scores[seed] > 0
-            for word in index.words[seed]
-            if word not in weights and 2 <= index.num_segments_with(word) <= most
-        }
+        for seed, weight in self._seeds(scores, question).items():
+            names = self._names_of(seed)
+            for word in index.words[seed]:
+                if word not in weights and 2 <= index.num_segments_with(word) <= most:
+                    share = 1.0 if not names or word in names else _COMMON_WEIGHT
+                    rare[word] = max(rare.get(word, 0.0), weight * share)
         if not rare:
             return scores
         linked = index.scores(rare)
-        factor = _LINKED_WEIGHT * max(scores) / (max(linked) or 1.0)
+        most_linked = max(index.scores(dict.fromkeys(rare, 1.0)))
+        factor = _LINKED_WEIGHT * max(scores) / (most_linked or 1.0)
         return [score + factor * link for score, link in zip(scores, linked, strict=True)]

@@ -7,24 +7,19 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
-from gateway.trimming.structure.code_lines import code_end
+from gateway.trimming.relevance.instructions import is_spoken
+from gateway.trimming.structure.code_lines import code_end, parted
 from gateway.trimming.structure.entries import YamlRuns, is_section, open_quote
+from gateway.trimming.structure.fences import fences_of
+from gateway.trimming.structure.markup import markup_spans
 
-BlockKind = Literal["prose", "fence", "code", "json", "table", "json_lines", "diff", "yaml", "sections"]
+BlockKind = Literal["prose", "fence", "code", "json", "table", "json_lines", "diff", "yaml", "sections", "markup"]
 
 MIN_JSON_CHARS: Final = 64
 """Length below which JSON within prose counts as prose."""
 MAX_FAILED_PARSES: Final = 8
 """Texts that look like JSON and are none, after which no further one is parsed; each may cost the rest of the text."""
 
-MAX_OPEN_FENCES: Final = 4
-"""Fences without an end, after which no further one is read; each may cost the rest of the text."""
-
-# CommonMark's fences: possibly indented, closed by at least as many marks. One without an end opens no block.
-_FENCED: Final = re.compile(
-    r"^[ \t]*(?P<fence>`{3,}(?=[^`\n]*$)|~{3,})[^\n]*(?:$.*?^[ \t]*(?P=fence)[`~]*[ \t\r]*$|(?P<open>).*\Z)",
-    re.MULTILINE | re.DOTALL,
-)
 _JSON_START: Final = re.compile(
     r"[{\[](?:(?<=\n.)|(?<=[:：] .)|(?<!(?s:.).))(?:(?<=\{)(?=\s*[\"}])|(?<=\[)(?=\s*[\[{\"\d\]tfn-]))"
 )
@@ -69,28 +64,48 @@ def blocks_of(text: str) -> list[Block]:
         pieces = [Block("prose", text[:begin]), Block("json", stripped), Block("prose", text[begin + len(stripped) :])]
         return [block for block in pieces if block.text]
     blocks, end = list[Block](), 0
-    for fence in _fences(text) if "```" in text or "~~~" in text else ():
-        if _is_quoted(text, end, fence.start()):
-            continue
-        blocks += _unfenced(text[end : fence.start()])
-        stop = fence.end()
-        while stop < len(text) and text[stop] == "\n":
-            stop += 1
-        blocks.append(Block("fence", text[fence.start() : stop]))
+    for kind, start, stop in _enclosed(text):
+        blocks += _unfenced(text[end:start])
+        blocks.append(Block(kind, text[start:stop]))
         end = stop
     return [*blocks, *_unfenced(text[end:])]
 
 
-def _fences(text: str) -> Iterator[re.Match[str]]:
-    """Yield the fences that have an end; what stands behind one without is read like any text."""
-    start = num_open = 0
-    while num_open < MAX_OPEN_FENCES and (fence := _FENCED.search(text, start)):
-        if fence.group("open") is None:
-            yield fence
-            start = fence.end()
-        else:
-            num_open += 1
-            start = _next_line(text, fence.start())
+def fenced_blocks(text: str) -> list[Block]:
+    """Return the fences of a text, wherever they stand, and the prose between them."""
+    blocks, end = list[Block](), 0
+    for fence in fences_of(text):
+        blocks += [Block("prose", text[end : fence.start])] if fence.start > end else []
+        blocks.append(Block("fence", text[fence.start : fence.end]))
+        end = fence.end
+    return [*blocks, Block("prose", text[end:])] if end < len(text) else blocks
+
+
+def _enclosed(text: str) -> list[tuple[BlockKind, int, int]]:
+    """Return the places of markup, and of fences outside of it, in order."""
+    fences = [*_fences(text)]
+    markup = markup_spans(text, fences) if "<" in text else []
+    if not markup:
+        return [("fence", *span) for span in fences]
+    found: list[tuple[BlockKind, int, int]] = [("markup", *span) for span in markup]
+    place = 0
+    for start, end in fences:
+        while place < len(markup) and markup[place][1] <= start:
+            place += 1
+        if place == len(markup) or end <= markup[place][0]:
+            found.append(("fence", start, end))
+    return sorted(found, key=lambda block: block[1])
+
+
+def _fences(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the places of fences, without those in a string of several lines, as in the documentation of code."""
+    counted = num_quotes = 0
+    for fence in fences_of(text):
+        num_quotes += text.count('"""', counted, fence.start)
+        counted = fence.start
+        if num_quotes % 2 == 0:
+            yield fence.start, fence.end
+            counted, num_quotes = fence.end, 0
 
 
 def is_json(text: str) -> bool:
@@ -113,11 +128,6 @@ def is_json_lines(text: str) -> bool:
     return len(rows) > 1 and all(map(_JSON_LINE.match, rows)) and all(map(is_json, rows))
 
 
-def _is_quoted(text: str, begin: int, start: int) -> bool:
-    """Return whether a fence stands within a string of several lines, as in the documentation of code."""
-    return text.count('"""', begin, start) % 2 == 1
-
-
 def _unfenced(text: str) -> Iterator[Block]:
     """Yield the blocks of a text without fences: JSON values first, then runs of lines."""
     end = num_failed = 0
@@ -134,10 +144,20 @@ def _unfenced(text: str) -> Iterator[Block]:
             continue
         if _JSON_LINE.match(_line_at(text, found.start())) and _JSON_LINE.match(_line_at(text, _next_line(text, stop))):
             continue  # the lines are read together
-        yield from _bridged([*_runs(text[end : found.start()])])
+        yield from _lines_of(text[end : found.start()])
         yield Block("json", text[found.start() : stop])
         end = stop
-    yield from _bridged([*_runs(text[end:])])
+    yield from _lines_of(text[end:])
+
+
+def _lines_of(text: str) -> Iterator[Block]:
+    """Yield runs of lines; a sentence to the reader between code is prose."""
+    for block in _bridged([*_runs(text)]):
+        if block.kind == "code":
+            for is_code, piece in parted(block.text, is_spoken):
+                yield Block("code" if is_code else "prose", piece)
+        else:
+            yield block
 
 
 def _bridged(blocks: Sequence[Block]) -> Iterator[Block]:

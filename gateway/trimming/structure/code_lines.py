@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 _KEYWORD_LINE: Final = re.compile(
@@ -32,6 +32,11 @@ _REMARK: Final = re.compile(r"(?<=\S)  +# .*$")
 """Comment behind a statement, after two spaces."""
 _SPOKEN_CHARS: Final = 30
 _QUOTED_TRIPLE: Final = re.compile("\"'''\"|'\"\"\"'")
+_OPEN_MARK: Final = re.compile(
+    r"(?P<mark>\"\"\"|'''|/\*|`)|(?P<remark>#|//|--)|\"(?:[^\"\\\n]|\\.)*+\"?|'(?:[^'\\\n]|\\.)*+'?"
+)
+_MARK_ENDS: Final = {'"""': '"""', "'''": "'''", "/*": "*/", "`": "`"}
+_GOES_ON: Final = re.compile(r"[\\,(\[{=+]\s*$")
 _MIN_CODE_LINES: Final = 3
 _LINE_CHARS: Final = 2_000
 """Characters of the beginning of a line, and of its end, that show whether it is code."""
@@ -78,6 +83,57 @@ def code_end(lines: Sequence[str], start: int) -> tuple[bool, int]:
     while end < len(lines) and lines[end].isspace():
         end += 1
     return True, _before_words(lines, start, end, is_open=depth > 0)
+
+
+def parted(text: str, is_spoken: Callable[[str], bool]) -> list[tuple[bool, str]]:
+    """Return code without a fence in stretches, each with whether it is code, and not lines spoken to the reader.
+
+    Lines within a string, a comment or a statement that goes on are code.
+
+    Args:
+        text: Lines of code.
+        is_spoken: Returns whether a line is a sentence to the reader.
+    """
+    lines = text.splitlines(keepends=True)
+    found: list[tuple[bool, str]] = []
+    begin = number = 0
+    quote, before = "", ""
+    while number < len(lines):
+        line = lines[number]
+        if quote or not line[0].isalpha() or _GOES_ON.search(before) or not is_spoken(line):
+            quote = _open_mark(line, quote)
+            before = line if not line.isspace() else ""
+            number += 1
+            continue
+        end = _behind_blank(lines, number + 1)
+        found += [(True, "".join(lines[begin:number]))] if number > begin else []
+        found.append((False, "".join(lines[number:end])))
+        begin = number = end
+        before = ""
+    return [*found, (True, "".join(lines[begin:]))] if begin < len(lines) else found
+
+
+def _open_mark(line: str, mark: str) -> str:
+    """Return the mark of the string or comment that is open behind a line; empty where none is."""
+    place = 0
+    while True:
+        if mark:
+            place = line.find(_MARK_ENDS[mark], place)
+            if place < 0:
+                return mark
+            place += len(_MARK_ENDS[mark])
+            mark = ""
+        found = _OPEN_MARK.search(line, place)
+        if found is None or found["remark"]:
+            return ""
+        place = found.end()
+        mark = found["mark"] or ""
+
+
+def _behind_blank(lines: Sequence[str], number: int) -> int:
+    while number < len(lines) and lines[number].isspace():
+        number += 1
+    return number
 
 
 def _before_words(lines: Sequence[str], start: int, end: int, *, is_open: bool) -> int:

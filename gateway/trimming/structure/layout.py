@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.trimming.structure.blocks import Block, blocks_of, is_diff, is_json, is_json_lines
+from gateway.trimming.structure.blocks import Block, blocks_of, fenced_blocks, is_diff, is_json, is_json_lines
 from gateway.trimming.structure.code import DIVIDED_BYTES, code_group
 from gateway.trimming.structure.entries import sections_group, yaml_group
+from gateway.trimming.structure.fences import fences_of, info_of
 from gateway.trimming.structure.json_value import json_group
+from gateway.trimming.structure.markup import markup_nodes
 from gateway.trimming.structure.rows import diff_group, json_lines_group, table_group
 from gateway.trimming.structure.segment import LineGroup, SegmentGroup, SegmentNode, TextSegment
 from gateway.trimming.structure.sentences import prose_nodes
@@ -15,6 +17,8 @@ from gateway.trimming.structure.syntax import is_program, syntax_of
 
 MAX_SEGMENTS: Final = 20_000
 """Segments of one text; beyond, short blocks are not divided, and neighbouring sentences are one segment."""
+MAX_FENCE_DEPTH: Final = 3
+"""Depth to which fences within fences and within elements are divided; deeper ones go whole."""
 _MARKUP: Final = frozenset({"html", "xml", "svg", "vue", "htm", "xhtml"})
 _PLAIN: Final = frozenset({"text", "txt", "plain", "plaintext", "log", "console", "output", "markdown", "md"})
 
@@ -31,9 +35,13 @@ def layout_of(text: str) -> SegmentGroup:
     return SegmentGroup(_merged(nodes))
 
 
-def _nodes_of(block: Block) -> list[SegmentNode]:
+def _nodes_of(block: Block, depth: int = 0) -> list[SegmentNode]:
     if block.kind == "prose":
-        return prose_nodes(block.text)
+        pieces = fenced_blocks(block.text) if "```" in block.text or "~~~" in block.text else [block]
+        nodes = [prose_nodes(text) if kind == "prose" else [_fence_node(text, depth)] for kind, text in pieces]
+        return nodes[0] if len(nodes) == 1 else [node for part in nodes for node in part]
+    if block.kind == "markup":
+        return [_markup_node(block.text, depth) or TextSegment(block.text)]
     if block.kind == "json":
         return [json_group(block.text) or TextSegment(block.text)]
     if block.kind == "table":
@@ -48,21 +56,33 @@ def _nodes_of(block: Block) -> list[SegmentNode]:
         return [yaml_group(block.text)]
     if block.kind == "sections":
         return [sections_group(block.text)]
-    return [_fence_node(block.text)]
+    return [_fence_node(block.text, depth)]
 
 
-def _fence_node(text: str) -> SegmentNode:
-    """Return a fenced block whose body is divided by its own structure; one without an end or a body goes whole."""
-    first = text.find("\n") + 1
-    last = text.rstrip().rfind("\n") + 1
-    info = text[:first].strip().lstrip("`~").strip()
-    if not 0 < first < last or text[last:].strip().strip(text.lstrip()[0]):
+def _markup_node(text: str, depth: int) -> SegmentNode | None:
+    """Return elements as a tree, with the text in them divided like any; None where their tags do not match."""
+
+    def divide(inner: str) -> list[SegmentNode]:
+        return [node for block in blocks_of(inner) for node in _nodes_of(block, depth + 1)]
+
+    return markup_nodes(text, [(fence.start, fence.end) for fence in fences_of(text)], divide)
+
+
+def _fence_node(text: str, depth: int) -> SegmentNode:
+    """Return a fenced block whose body is divided by its own structure; one without a body goes whole."""
+    fence = next(iter(fences_of(text)), None)
+    if depth > MAX_FENCE_DEPTH or fence is None or (fence.start, fence.end) != (0, len(text)):
         return TextSegment(text)
-    node = _body_node(text[first:last], info.split(" ")[0].lower())
-    return TextSegment(text) if node is None else SegmentGroup([node], text[:first], text[last:])
+    if fence.body_start >= fence.body_end:
+        return TextSegment(text)
+    opening, body, closing = text[: fence.body_start], text[fence.body_start : fence.body_end], text[fence.body_end :]
+    if fence.is_quoted:
+        return SegmentGroup([_lines_group(body, "> […]\n")], opening, closing)
+    node = _body_node(body, info_of(opening).split(" ")[0].lower(), depth + 1)
+    return TextSegment(text) if node is None else SegmentGroup([node], opening, closing)
 
 
-def _body_node(body: str, language: str) -> SegmentNode | None:
+def _body_node(body: str, language: str, depth: int) -> SegmentNode | None:
     stripped = body.strip()
     if stripped[:1] in ("{", "[") and is_json(stripped):
         begin = body.index(stripped[0])
@@ -81,20 +101,21 @@ def _body_node(body: str, language: str) -> SegmentNode | None:
         return sections_group(body)
     if language in ("csv", "tsv"):
         return table_group(body)
-    if language in _PLAIN:
+    is_nested = "```" in body or "~~~" in body
+    if language in _PLAIN and not is_nested:
         return _lines_group(body, "[…]\n")
     if language == "json":
         return _lines_group(body, "[…]\n")
     if is_program(body, language):
         return code_group(body, language)
     if language in _MARKUP:
-        return _lines_group(body, "<!-- […] -->\n")
+        return _markup_node(body, depth) or _lines_group(body, "<!-- […] -->\n")
     blocks = blocks_of(body)
-    if len(blocks) == 1 and blocks[0].kind in ("table", "code"):
-        return _nodes_of(blocks[0])[0]
-    if language or any(block.kind == "code" for block in blocks):
+    if len(blocks) == 1 and blocks[0].kind in ("table", "code", "markup"):
+        return _nodes_of(blocks[0], depth)[0]
+    if (language and language not in _PLAIN) or any(block.kind == "code" for block in blocks):
         return _lines_group(body, syntax_of(body, language).mark_line())
-    return SegmentGroup([node for block in blocks for node in _nodes_of(block)])
+    return SegmentGroup([node for block in blocks for node in _nodes_of(block, depth)])
 
 
 def _lines_group(body: str, mark_line: str) -> SegmentNode:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
 MARK: Final = "[…]"
-"""Mark of a gap in prose, in every language."""
-_MARK_BYTES: Final = len(MARK.encode())
+"""Mark of a gap in formats with a syntax, within a comment, a row or a string."""
+GAP: Final = "..."
+"""Mark of a gap in prose, in every language: small models read on behind it as behind any sentence."""
 _CONTEXT_CHARS: Final = 240
 """Characters of an opening that count as context; a head of any length is read for each of its rows."""
 
@@ -68,7 +69,7 @@ class TextSegment:
 class SegmentGroup:
     """Segments under one opening and closing, such as a fence, a class or a section; it stays while any of them does.
 
-    Gaps in prose are marked by MARK, with the space that ended the gap.
+    Gaps in prose are marked by GAP, with the space that ended the gap.
     """
 
     __slots__ = ("children", "closing", "is_retained", "num_frame_bytes", "opening", "parent", "place")
@@ -86,7 +87,7 @@ class SegmentGroup:
 
     def mark_bytes(self, last: SegmentNode) -> int:
         """Return the bytes of the mark of a gap that ends with a child."""
-        return _MARK_BYTES + num_bytes_of(_space_behind(last) or " ")
+        return len(GAP) + num_bytes_of(_space_behind(last) or " ")
 
     def gap_change(self, child: SegmentNode) -> int:
         """Return the bytes by which marks grow when the dropped child is retained; negative where a gap closes."""
@@ -102,7 +103,7 @@ class SegmentGroup:
 
     def mark(self, dropped: Sequence[SegmentNode]) -> str:
         """Return the mark of a gap."""
-        return MARK + (_space_behind(dropped[-1]) or " ")
+        return GAP + (_space_behind(dropped[-1]) or " ")
 
     def rendered(self) -> str:
         """Return the retained segments in order, with gaps marked."""
@@ -118,6 +119,11 @@ class SegmentGroup:
         if dropped:
             pieces.append(self.mark(dropped))
         return "".join([*pieces, self.closing])
+
+    def extend_closing(self, text: str) -> None:
+        """Add a text behind the closing."""
+        self.closing += text
+        self.num_frame_bytes += num_bytes_of(text)
 
     def segments(self) -> Iterator[TextSegment]:
         """Yield the segments below this group, in the order of the text."""

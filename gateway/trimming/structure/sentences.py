@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from gateway.trimming.structure.fences import is_mark_line
 from gateway.trimming.structure.segment import SegmentGroup, SegmentNode, TextSegment
 
 MAX_SENTENCE_CHARS: Final = 700
@@ -34,14 +35,22 @@ _SPEAKER: Final = re.compile(
 """Name, with or without a time, that opens a line of a transcript."""
 _SPEAKER_CHARS: Final = 60
 _SEARCHED_CHARS: Final = 1 << 18
+_INLINE_CODE: Final = re.compile(r"(?<!`)(?P<marks>`{1,3})(?!`)[^`\n]{1,300}(?P=marks)(?!`)")
+"""Code within a line, in which no sentence ends."""
 
 
 def sentences_of(text: str) -> list[str]:
     """Split the text into sentences and lines, each with the space behind it; joined, they give the whole text."""
     found: list[str] = []
     start = 0
+    codes = _INLINE_CODE.finditer(text) if "`" in text else iter(())
+    code = next(codes, None)
     for match in _ends_of(text):
         end = match.end()
+        while code is not None and code.end() <= match.start():
+            code = next(codes, None)
+        if code is not None and code.start() < match.start():
+            continue
         if end <= start or (text[match.start()] == "\n" and _is_wrapped(text, match.start())):
             continue
         if text[match.start()] == "." and _SHORTENED.search(text, max(start, end - 8), end):
@@ -73,14 +82,22 @@ def prose_nodes(text: str) -> list[SegmentNode]:
     """Return the sentences of prose; those below a heading are one group, and so are those of one speaker's line."""
     nodes: list[SegmentNode] = []
     section: list[SegmentNode] | None = None
-    heading = ""
+    heading, mark = "", ""
     for line in _paragraph_lines(text):
+        if is_mark_line(line):  # one without a partner does not stay alone
+            mark += line
+            continue
+        line, mark = mark + line, ""
         if len(line) <= _HEADING_CHARS and _HEADING.match(line):
             if section is not None:
                 nodes.append(_section(heading, section))
             heading, section = line, []
             continue
         (nodes if section is None else section).extend(_line_nodes(line))
+    if mark:
+        target = nodes if section is None else section
+        last = target.pop() if target and isinstance(target[-1], TextSegment) else None
+        target.append(TextSegment(mark if last is None else last.rendered() + mark))
     if section is not None:
         nodes.append(_section(heading, section))
     return nodes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gateway.trimming.relevance.question import fields_of, question_of
 from gateway.trimming.relevance.scores import SegmentedText, SegmentScores
 from gateway.trimming.relevance.words import Words
@@ -49,6 +51,29 @@ def test_similarity_decides_where_words_do_not() -> None:
     number = len(FILLER)
     near = {f"n{place}": 0.1 for place in range(len(segments))} | {f"n{number}": 0.7}
     assert best(segments, "How does a visitor get online?", **near) == segments[number]
+
+
+@pytest.mark.parametrize(
+    "question", ["Where does the neighbour of Lena live?", "Now answer: where is the home of the neighbour of Lena?"]
+)
+@pytest.mark.parametrize("is_within", [False, True])
+def test_an_answer_of_two_steps_is_found_by_the_name_that_links_them(question: str, *, is_within: bool) -> None:
+    neighbours = [f"The neighbour of P{n} is Q{n}. " for n in range(9)]
+    homes = [f"Q{n} lives in Oakham. " for n in range(9)]
+    facts = [f"Stefan {what}. " for what in ("walks a dog", "likes the colour blue", "sits at desk 9", "eats soup")]
+    answer = "Stefan has a house in Underhill. "
+    segments = [
+        *neighbours,
+        *homes,
+        *facts,
+        "Lena lives next to Stefan. ",
+        *FILLER,
+        answer,
+        *([question] if is_within else []),
+    ]
+    found = scores(segments, question)
+    ranked = [segments[number] for number in sorted(range(len(found)), key=lambda number: -found[number])]
+    assert ranked.index(answer) < min(ranked.index(other) for other in (*homes, *FILLER))
 
 
 def test_a_short_question_leans_on_the_one_before_it() -> None:

@@ -256,7 +256,7 @@ def test_a_diff_keeps_whole_hunks_below_the_header_of_their_file() -> None:
 def test_text_behind_a_fence_without_an_end_is_divided_like_any(fence: str) -> None:
     layout = layout_of(f"Look:\n\n{fence}\nOne. Two.\n\n```sh\nls\n```\n\nWhat is it?")
     next(segment for segment in layout.segments() if "What" in segment.text).retain()
-    assert layout.rendered() == "[…]\n\nWhat is it?"
+    assert layout.rendered() == "...\n\nWhat is it?"
 
 
 def test_json_is_divided_at_any_usual_depth() -> None:
@@ -270,13 +270,13 @@ def test_json_is_divided_at_any_usual_depth() -> None:
 def test_a_heading_stays_with_what_stands_below_it() -> None:
     layout = layout_of("# First\n\nOne. Two.\n\n# Second\n\nThree. Four.\n")
     next(segment for segment in layout.segments() if "Four" in segment.text).retain()
-    assert layout.rendered() == "[…]\n\n# Second\n\n[…] Four.\n"
+    assert layout.rendered() == "...\n\n# Second\n\n... Four.\n"
 
 
 def test_a_speaker_stays_with_what_was_stated() -> None:
     layout = layout_of("Anna: One is here. Two is there. Three is gone.\nBoris: Four is new. Five is old.\n")
     next(segment for segment in layout.segments() if "Two" in segment.text).retain()
-    assert layout.rendered() == "Anna: […] Two is there. […]\n[…]\n"
+    assert layout.rendered() == "Anna: ... Two is there. ...\n...\n"
 
 
 @pytest.mark.parametrize(

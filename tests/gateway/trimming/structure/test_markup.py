@@ -1,0 +1,149 @@
+"""XML is cut at its elements: what parsed before still parses, whatever part of it stays."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from html.parser import HTMLParser
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from gateway.trimming.passages import extract
+from gateway.trimming.structure.blocks import blocks_of
+from gateway.trimming.structure.layout import layout_of
+from gateway.trimming.structure.segment import num_bytes_of
+
+ROWS = "".join(
+    f'  <item id="{n}" note="a > b">\n    <title>Part {n} &amp; more</title>\n    <!-- about {n} -->\n'
+    f"    <text>The part {n} is blue. It weighs {n} kg &#8212; at least. Nobody minds, of course.\n"
+    f"    A second line is here, so that an element of this kind is long enough to divide.</text>\n    <empty/>\n"
+    f"  </item>\n"
+    for n in range(40)
+)
+DOCUMENTS = {
+    "rows": f"<?xml version='1.0' encoding='utf-8'?>\n<!-- Parts. -->\n<items>\n{ROWS}</items>\n<!-- The end. -->\n",
+    "compact": "<items>" + "".join(line.strip() for line in ROWS.splitlines()) + "</items>",
+    "namespaces": f'<a:items xmlns:a="urn:a" xmlns="urn:b">\n{ROWS}</a:items>',
+    "entities": '<!DOCTYPE items [\n<!ENTITY co "Comp]any > &#x20AC;">\n<!-- \' ]> -->\n<!ELEMENT items ANY>\n]>\n'
+    f"<items>\n<who>&co;</who>\n{ROWS}</items>",
+    "mixed": "<p>"
+    + "Some <b>bold</b> words are here, and more. Then <i>others</i> follow &lt;soon&gt;. " * 60
+    + "</p>",
+    "literal": "<items>\n<code><![CDATA[\nif (a < b && c) {\n  x(&amp);\n}\n"
+    f"{'One. Two! ' * 90}]]></code>\n{ROWS}</items>",
+    "references": f"<items>\n<text>{'&amp;' * 400}</text>\n{ROWS}</items>",
+    "deep": "<a>" * 60 + ROWS + "</a>" * 60,
+    "JSON within": f"<items>\n{json.dumps([{'id': n, 'text': 'x' * 40} for n in range(90)])}\n</items>",
+    "script": "<svg>\n<script>\n" + "function f() {\n  return 1;\n}\n\n" * 60 + f"</script>\n{ROWS}</svg>",
+    "fence within": f"<items>\n<text>\nLook:\n\n```python\nx = 1\n```\n\n{'One. Two. ' * 60}</text>\n{ROWS}</items>",
+}
+
+
+def part(text: str, share: float, seed: int) -> str:
+    layout, rng = layout_of(text), random.Random(seed)
+    segments = [*layout.segments()]
+    paid = num_bytes_of(layout.rendered())
+    for segment in segments:
+        if rng.random() < share:
+            paid += segment.cost_bytes
+            segment.retain()
+    if not layout.is_retained:
+        segments[-1].retain()
+    elif share:
+        assert num_bytes_of(layout.rendered()) <= paid, "no part costs more than was paid for it"
+    return layout.rendered()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS.keys())
+def test_what_parsed_still_parses(document: str) -> None:
+    ElementTree.fromstring(document)
+    assert [block.kind for block in blocks_of(document) if block.text.strip()] == ["markup"]
+    layout = layout_of(document)
+    for segment in layout.segments():
+        segment.retain()
+    assert layout.rendered() == document
+    for share in (0.03, 0.3, 0.8):
+        for seed in range(6):
+            ElementTree.fromstring(part(document, share, seed))
+            fenced = part(f"Look:\n\n`````xml\n{document}\n`````\n\nWhat?", share, seed)
+            if "```xml" in fenced:
+                ElementTree.fromstring(fenced.split("```xml\n")[1].rsplit("\n`````", 1)[0])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS.keys())
+@pytest.mark.parametrize("num_bytes", [300, 1200, 4000])
+def test_a_budget_leaves_markup_that_parses(document: str, num_bytes: int) -> None:
+    after = extract(document, "How heavy is part 17?", num_bytes)
+    if after != "...":
+        ElementTree.fromstring(after)
+
+
+def test_a_comment_marks_the_gap_between_elements() -> None:
+    after = extract(DOCUMENTS["rows"], "How heavy is part 17?", 900)
+    assert "<!-- […] -->" in after
+    assert "It weighs 17 kg" in after
+    assert after.startswith("<?xml")
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag not in ("br", "img", "meta", "input", "hr", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_tags_of_html_stay_in_pairs() -> None:
+    body = "".join(
+        f"<div class=x><p>Part {n} is blue.<br>It weighs {n} kg, they say, and more than that in winter.</p>\n"
+        f'<img src="a.png"><INPUT disabled>{"<b>Bold.</b> Plain. " * 12}</div>\n'
+        for n in range(40)
+    )
+    document = (
+        '<!DOCTYPE html>\n<html>\n<head><meta charset="utf-8">\n<script>\nif (a < b) { x("</p>") }\n</script></head>\n'
+        f"<body>\n{body}</body>\n</html>\n"
+    )
+    for seed in range(8):
+        tags = _Tags()
+        tags.feed(part(document, 0.2, seed))
+        assert tags.open == []
+
+
+def test_elements_around_a_text_stay_in_pairs_beside_words() -> None:
+    documents = "".join(f"<document>\n{'The pump is old. ' * 20}It weighs {n} kg.\n</document>\n" for n in range(20))
+    after = extract(f"Some documents:\n\n{documents}\nWhat weighs 12 kg?", "What weighs 12 kg?", 700)
+    assert after.count("<document>") == after.count("</document>") > 0
+    assert "It weighs 12 kg." in after
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<nick> hello there\n<other> hello you\n" * 90,
+        "<a>\n" * 900,
+        "Text.\n<!-- open\n" * 90,
+        "<p>One.\n<p>Two.\n" * 90,
+        'PAGE = """\n<html>\n<p>One.</p>\n</html>\n"""\n' + "x = 1\n" * 90,
+    ],
+    ids=["chat", "open elements", "open comments", "open paragraphs", "string"],
+)
+def test_what_is_no_markup_is_read_as_before(text: str) -> None:
+    assert "markup" not in [block.kind for block in blocks_of(text)]
+    assert "".join(block.text for block in blocks_of(text)) == text
+
+
+def test_entities_are_never_expanded() -> None:
+    names = "abcdefghij"
+    entities = "".join(f'<!ENTITY {name} "{f"&{before};" * 10}">' for before, name in itertools.pairwise(names))
+    bomb = f'<!DOCTYPE x [<!ENTITY a "lol">{entities}]>\n<x>\n<y>&j;</y>\n{ROWS}</x>'
+    after = extract(bomb, "How heavy is part 17?", 1500)
+    assert "It weighs 17 kg" in after
+    assert len(after) < 3000
