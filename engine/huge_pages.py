@@ -58,18 +58,17 @@ def release_pages(tensor: torch.Tensor) -> None:
             ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 
-def mapped_file(tensor: torch.Tensor) -> tuple[Path, int] | None:
-    """Return the file that a tensor is mapped from, and its first byte there; None for other tensors."""
-    if tensor.device.type != "cpu":
-        return None
+def is_of_file(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor's memory is mapped from a file."""
+    if tensor.device.type != "cpu" or not tensor.numel():
+        return False
     with suppress(OSError):
-        for line in Path("/proc/self/maps").read_text().splitlines():
-            addresses, _, offset, _, _, *path = line.split(maxsplit=5)
-            start, end = (int(address, 16) for address in addresses.split("-"))
+        for line in Path("/proc/self/maps").read_bytes().strip().split(b"\n"):
+            addresses, *fields = line.split(maxsplit=5)
+            start, end = (int(address, 16) for address in addresses.split(b"-"))
             if start <= tensor.data_ptr() < end:
-                is_file = bool(path) and path[0].startswith("/")
-                return (Path(path[0]), int(offset, 16) + tensor.data_ptr() - start) if is_file else None
-    return None
+                return len(fields) == 5 and fields[4].startswith(b"/")
+    return False
 
 
 def release_free_memory() -> None:
@@ -86,21 +85,23 @@ def release_library_pages() -> None:
     """
     with suppress(OSError, AttributeError):
         madvise = ctypes.CDLL(None).madvise
-        for start, end in _unwritten_mappings(Path("/proc/self/smaps").read_text()):
+        for start, end in _unwritten_mappings(Path("/proc/self/smaps").read_bytes()):
             madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 
-def _unwritten_mappings(smaps: str) -> Iterator[tuple[int, int]]:
+def _unwritten_mappings(smaps: bytes) -> Iterator[tuple[int, int]]:
     """Yield start and end of all private mappings of files that were never written, by a process's `smaps`."""
-    found = (0, 0)
-    for line in smaps.splitlines():
-        name, *fields = line.split(maxsplit=5)
-        if name == "Anonymous:" and fields[0] == "0" and found[1]:
+    found, num_written = (0, 0), 0
+    for line in smaps.split(b"\n"):
+        name, *fields = line.split(maxsplit=5) or (b":",)
+        if name in (b"Anonymous:", b"Swap:"):
+            num_written += int(fields[0])
+        elif name == b"VmFlags:" and found[1] and not num_written:
             yield found
-        elif not name.endswith(":"):
-            is_library = fields[0] in ("r-xp", "r--p") and len(fields) == 5 and fields[4].startswith("/")
-            start, end = (int(address, 16) for address in name.split("-"))
-            found = (start, end) if is_library else (0, 0)
+        elif not name.endswith(b":"):
+            is_library = fields[0] in (b"r-xp", b"r--p") and len(fields) == 5 and fields[4].startswith(b"/")
+            start, end = (int(address, 16) for address in name.split(b"-"))
+            found, num_written = (start, end) if is_library else (0, 0), 0
 
 
 def _region(num_bytes: int) -> torch.Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from engine.attention.base import AttentionSpec
@@ -22,7 +23,7 @@ _MOST_PADDING_BYTES = 2048
 def unwritten_zeros(*shape: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Return zeros that take main memory only where they are written; `torch.zeros` writes all of it."""
     if device.type == "cpu":
-        return HugePages().zeros(*shape, dtype=dtype)
+        return torch.from_numpy(np.zeros(prod(shape) * dtype.itemsize, dtype=np.uint8)).view(dtype).view(shape)
     return torch.zeros(shape, dtype=dtype, device=device)
 
 

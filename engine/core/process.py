@@ -14,7 +14,6 @@ from engine.config import CoreConfig, EngineConfigError, parse_config
 from engine.core.inbox import FrontGoneError
 from engine.core.outbox import Outbox
 from engine.core.standby import StandbyEnded
-from engine.core.startup.lean_imports import leave_out_unused_modules
 from engine.cpu.jit.failure import compilation_reported_to
 from engine.garbage import exclude_loaded
 from engine.protocol import Compiling, Fatal
@@ -35,7 +34,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s core %(levelname)s %(name)s: %(message)s")
     leave_cores_alone(os.environ)
-    leave_out_unused_modules()
     # Ctrl-C reaches the whole process group; the front decides when the core ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import platform
 import subprocess
 import sys
@@ -10,7 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.huge_pages import HugePages
+from engine import huge_pages
+from engine.huge_pages import HugePages, is_of_file
 
 _MAPS = Path("/proc/self/smaps")
 _WIDE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -108,3 +111,33 @@ def test_libraries_still_run_after_their_pages_were_given_back() -> None:
     assert min(before) > 1000
     assert max(after) < 0.2 * min(before)
     assert (float(product), triple.split("-")[0]) == (27.0, platform.machine())
+
+
+def test_only_pages_of_libraries_that_were_never_written_are_given_back() -> None:
+    mappings = [
+        ("r-xp", "/lib/code.so", 0, 0),
+        ("r--p", "/lib/constants \x85\x0c.so", 0, 0),
+        ("r--p", "/lib/relocated.so", 16, 0),
+        ("r--p", "/lib/relocated_and_swapped_out.so", 0, 16),
+        ("rw-p", "/lib/variables.so", 0, 0),
+        ("r--p", "", 0, 0),
+        ("r--p", "[vvar]", 0, 0),
+    ]
+    smaps = "".join(
+        f"{index}000-{index}fff {access} 00000000 08:01 5 {path}\nRss: 8 kB\nAnonymous: {anonymous} kB\n"
+        f"Swap: {swapped} kB\nSwapPss: 0 kB\nVmFlags: rd mr\n"
+        for index, (access, path, anonymous, swapped) in enumerate(mappings, start=1)
+    ).encode("latin-1")
+
+    assert list(huge_pages._unwritten_mappings(smaps)) == [(0x1000, 0x1FFF), (0x2000, 0x2FFF)]
+
+
+def test_a_file_of_any_name_is_known_as_one(tmp_path: Path) -> None:
+    for name in (b"plain", b"a \x85\x0cb", b"lat\xe8n", b" (deleted)"):
+        path = tmp_path / os.fsdecode(name)
+        path.write_bytes(bytes(4096))
+        with path.open("r+b") as file:
+            mapped = torch.frombuffer(mmap.mmap(file.fileno(), 0), dtype=torch.float32)
+        assert is_of_file(mapped)
+    assert not is_of_file(torch.zeros(1024))
+    assert not is_of_file(torch.zeros(0))

@@ -91,19 +91,21 @@ def _demand(config: CoreConfig, machine: Machine, model: Model, draft_model: Mod
     specs = [*model.attention_specs]
     windowed = [spec for spec in specs if window and spec.sliding_window is not None]
     others = [spec for spec in specs if not window or spec.sliding_window is None]
-    others += [] if draft_model is None else draft_model.attention_specs
+    drafts = [] if draft_model is None else [*draft_model.attention_specs]
 
     def num_bytes(of_specs: list[AttentionSpec]) -> int:
+        """Return the bytes of a block of layers that share memory."""
         size, has_scales = machine.kv_element_bytes, machine.kv_dtype is not None
         is_head_major = isinstance(machine.backend, TorchAttention) and machine.backend.head_major is not None
         padding = block_padding(config.kv.block_size, of_specs, size) if is_head_major and not has_scales else 0
         return block_bytes(of_specs, config.kv.block_size, size, has_scales=has_scales) + padding
 
-    if not windowed or not others:  # blocks are needed for whole contexts, or for windows alone
-        return PoolDemand(block_bytes=num_bytes(windowed + others))
+    of_drafts = num_bytes(drafts)
+    if not windowed or not (others or drafts):  # blocks are needed for whole contexts, or for windows alone
+        return PoolDemand(block_bytes=num_bytes(windowed + others) + of_drafts)
     reach = max(config.drafting.num_speculative_tokens, NUM_REACHED) if config.drafting.speculation != "off" else 0
     return PoolDemand(
-        block_bytes=num_bytes(others),
+        block_bytes=num_bytes(others) + of_drafts,
         window_block_bytes=num_bytes(windowed),
         max_window_blocks=window_pool_blocks(
             window,

@@ -8,6 +8,7 @@ import torch
 from engine.attention.base import AttentionSpec
 from engine.attention.torch_attention import TorchAttention
 from engine.attention.torch_kv_cache import AttentionScratch, QuantizedKVCache
+from loadtests.harness.measures import resident_bytes
 from tests.engine.attention.reference import make_batch, reference_attention
 
 CPU = torch.device("cpu")
@@ -79,3 +80,14 @@ def test_bfloat16_models_read_bfloat16() -> None:
     cache.write(torch.ones(1, 1, 4).bfloat16(), torch.ones(1, 1, 4).bfloat16(), torch.tensor([1]))
 
     assert cache.span(1, 1, AttentionScratch())[0].dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("has_int8_kv", [False, True])
+def test_small_layers_take_the_memory_of_the_slots_that_are_written(has_int8_kv: bool) -> None:
+    spec = AttentionSpec(4, 2, 64, 1.0)
+    before = resident_bytes()
+    caches = TorchAttention(CPU, has_int8_kv=has_int8_kv).allocate_layers(64, 16, [spec] * 32, torch.float32)
+    for cache in caches:
+        cache.write(torch.ones(1, 2, 64), torch.ones(1, 2, 64), torch.tensor([0]))
+
+    assert resident_bytes() - before < 16 << 20  # a page of 2 MiB for each array would be 128 MiB and more
