@@ -148,11 +148,7 @@ def has_other_place(found: Comparison) -> bool:
     only_prompt, only_cached = found.only_prompt, found.only_cached
     if any(word.rarity == 1.0 and word.text not in RELATIONS for word in (*only_prompt, *only_cached)):
         return False
-    if any(
-        _relate_otherwise(one.text, other.text) and found.share_a_neighbour(one, other)
-        for one in only_prompt
-        for other in only_cached
-    ):
+    if found.contrasts_in_one_place(_relate_otherwise):
         return True
     if not found.prompt.question == found.cached.question == "whether":
         return False
@@ -161,7 +157,9 @@ def has_other_place(found: Comparison) -> bool:
 
 
 def _relate_otherwise(one: str, other: str) -> bool:
-    groups = zip(RELATIONS.get(one, ()), RELATIONS.get(other, ()), strict=False)
+    if one not in RELATIONS or other not in RELATIONS:
+        return False
+    groups = zip(RELATIONS[one], RELATIONS[other], strict=True)
     return any(ours and theirs and ours != theirs for ours, theirs in groups)
 
 

@@ -147,23 +147,26 @@ def _is_denied(found: Comparison) -> bool:
 
 def _has_opposite(found: Comparison) -> bool:
     """Return whether a text has a word's opposite; words of grammar count only beside the same word on both sides."""
-    if any(
-        (one.text, other.text) in OPPOSITES and (one.rarity or other.rarity or found.share_a_neighbour(one, other))
-        for one in found.only_prompt
-        for other in found.only_cached
-    ):
+    ours, theirs = ({word.text: word.rarity for word in words} for words in (found.only_prompt, found.only_cached))
+    if any((ours[one] or theirs[other]) and _are_opposites(one, other) for one in ours for other in theirs):
+        return True
+    if found.contrasts_in_one_place(_are_opposites):
         return True
     return _is_built_from(found.only_prompt, found.only_cached) or _is_half_of_a_pair(found)
 
 
+def _are_opposites(one: str, other: str) -> bool:
+    return (one, other) in OPPOSITES
+
+
 def _is_built_from(ours: Sequence[Word], theirs: Sequence[Word]) -> bool:
     """Return whether a word of one side denies one of the other by its beginning: `refundable`, `nonrefundable`."""
+    sides = [{word.text for word in words if word.rarity} for words in (ours, theirs)]
     return any(
-        longer.text.removesuffix(shorter.text) in _DENYING and len(shorter.text) >= MIN_DENIED
-        for one in ours
-        for other in theirs
-        for shorter, longer in (sorted((one, other), key=lambda word: len(word.text)),)
-        if one.rarity and other.rarity and longer.text != shorter.text
+        text.startswith(denying) and len(text) >= len(denying) + MIN_DENIED and text.removeprefix(denying) in others
+        for texts, others in (sides, sides[::-1])
+        for text in texts
+        for denying in _DENYING
     )
 
 
@@ -348,11 +351,11 @@ VETOES: Final[tuple[Veto, ...]] = tuple(_VETOES)
 def _in_forms_of(words: Sequence[Word], others: Sequence[Word]) -> list[str]:
     """Return the words' stems, those of the other side where it has another form: `go` for `going`."""
     stems = {other.stem for other in others}
-    forms = (() if word.stem in stems or not word.rarity else others for word in words)
-    return [
-        next((other.stem for other in found if _is_form(word, other)), word.stem)
-        for word, found in zip(words, forms, strict=True)
-    ]
+    forms: dict[str, str] = {}
+    for word in words:
+        if word.rarity and word.stem not in stems and word.text not in forms:
+            forms[word.text] = next((other.stem for other in others if _is_form(word, other)), word.stem)
+    return [forms.get(word.text, word.stem) for word in words]
 
 
 def _is_form(one: Word, other: Word) -> bool:
