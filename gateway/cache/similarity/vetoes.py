@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, Literal
 
-from gateway.cache.grammar.word_lists import VARIANTS, words_of
+from gateway.cache.grammar.word_lists import HARMLESS_ADVERBS, VARIANTS, words_of
 from gateway.cache.similarity.comparison import Comparison
 from gateway.cache.similarity.contrasts import (
     by_person,
@@ -57,6 +57,7 @@ _REPLACING: Final = words_of("replac substitut cover fill coat treat feed begin 
 """Stems behind which `x with y` is another thing than `y with x`."""
 _QUESTION_WORDS: Final = words_of("who whom what which")
 _DOING: Final = words_of("do does did")
+_BE: Final = words_of("is are am was were be been being")
 _ORDERED: Final = words_of("then later afterward thereafter")
 """Words that make the order matter, whatever else stands between: `x and then y`."""
 _AVERTING: Final = words_of("off out up from away against")
@@ -418,6 +419,9 @@ def _is_narrowed(text: Wording, only: Sequence[Word], other: Wording, found: Com
     if len(other.words) != found.begin + found.end or not 0 < len(put_in) <= MAX_PUT_IN or not found.end:
         return False
     narrowing, thing = put_in[-1], text.words[len(text.words) - found.end]
+    before = text.words[len(text.words) - found.end - 2].text if len(text.words) > found.end + 1 else ""
+    if narrowing.text in HARMLESS_ADVERBS and text.question != "whether" and before not in _BE:
+        return False
     if narrowing.rarity < 1.0 or narrowing.is_name or not thing.rarity or narrowing.text in NEGATIONS:
         return False
     return all(word.stem != narrowing.stem for word in other.words) and any(word is narrowing for word in only)

@@ -146,6 +146,9 @@ FORBIDDEN = [
     ("code", "What does :q do in vim?", "What does :q! do in vim?"),
     ("number", "What does 0 5 * * * mean in a crontab?", "What does 5 0 * * * mean in a crontab?"),
     ("addition", "How long is a visa for Peru valid?", "How long is a transit visa for Peru valid?"),
+    ("addition", "How can I download music?", "How can I legally download music?"),
+    ("addition", "Which mosses are safe for cats?", "Which mosses are completely safe for cats?"),
+    ("quantity", "Do herons eat frogs?", "Do herons typically eat frogs?"),
 ]
 ALLOWED = [
     ("How do I mix milk with tea?", "How do I mix tea with milk?"),
@@ -207,6 +210,10 @@ ALLOWED = [
     ("How do I sort a list in Python?", "How are lists sorted in Python?"),
     ("How do I make a harp in Python?", "how to make a python harp"),
     ("Do tigers fear lions and big cats?", "Do tigers fear big cats and lions?"),
+    ("How long do herons live?", "How long do herons typically live?"),
+    ("How much does a harp cost?", "How much does a harp usually cost?"),
+    ("How do I dry a harp?", "How do I thoroughly dry a harp?"),
+    ("What do herons eat?", "What do herons normally eat?"),
 ]
 
 
