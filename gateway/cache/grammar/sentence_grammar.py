@@ -88,6 +88,8 @@ class SentenceGrammar(msgspec.Struct, frozen=True, gc=False):
             return not is_polite and ours | theirs != _SUPPOSED
         if not is_same_frame:
             return False
+        if self.question == other.question == "why" and ours | theirs == {"ability"}:
+            return True  # `why can't dogs eat figs`, `why don't dogs eat figs`
         return (self.question == other.question == "whether") or not (ours | theirs) <= _FREE_MODALS
 
     def has_other_tense(self, other: SentenceGrammar) -> bool:

@@ -34,6 +34,13 @@ _BE: Final = words_of("is are am was were")
 _ANY_BE: Final = _BE | words_of("be been being")
 _DO: Final = words_of("do does did")
 _ARTICLES: Final = words_of("a an the")
+_NOW_OR_COMING: Final = frozenset({"present", "future"})
+_FRAME: Final = CLASS_WORDS | {"not"}
+"""Words that leave a topic what it is; denials are counted elsewhere, whether contracted or not."""
+_DIFFER: Final = "differ"
+"""Beginning of the words that compare two things."""
+_COMPARING: Final = words_of("from between to than")
+"""Relations that mean the same behind these."""
 _LESS: Final = words_of("less fewer")
 MAX_COMPARED: Final = 4
 """Distance of the two words of `as much milk as`."""
@@ -71,7 +78,7 @@ def has_other_modality(found: Comparison) -> bool:
 
 def has_other_tense(found: Comparison) -> bool:
     """Return whether nothing but the time differs: `did`, `does`, `will`, `has`; or the ending of a verb."""
-    if not _is_same_frame(found):
+    if not _is_same_frame(found) or (_is_failing(found.prompt) and _is_failing(found.cached)):
         return False
     if found.prompt.grammar.has_other_tense(found.cached.grammar):
         return True
@@ -148,7 +155,10 @@ def has_other_place(found: Comparison) -> bool:
     only_prompt, only_cached = found.only_prompt, found.only_cached
     if any(word.rarity == 1.0 and word.text not in RELATIONS for word in (*only_prompt, *only_cached)):
         return False
-    if found.contrasts_in_one_place(_relate_otherwise):
+    relate = _relate_otherwise
+    if all(any(word.stem.startswith(_DIFFER) for word in text.words) for text in (found.prompt, found.cached)):
+        relate = _relate_but_to_compare
+    if found.contrasts_in_one_place(relate):
         return True
     if not found.prompt.question == found.cached.question == "whether":
         return False
@@ -163,6 +173,10 @@ def _relate_otherwise(one: str, other: str) -> bool:
     return any(ours and theirs and ours != theirs for ours, theirs in groups)
 
 
+def _relate_but_to_compare(one: str, other: str) -> bool:
+    return not {one, other} <= _COMPARING and _relate_otherwise(one, other)
+
+
 def by_person(words: Sequence[Word], stems: Sequence[str]) -> list[str]:
     """Return stems in which a person and a helping verb have one form: `I` for `me`, `do` for `does`."""
     return [
@@ -174,7 +188,12 @@ def by_person(words: Sequence[Word], stems: Sequence[str]) -> list[str]:
 def _is_same_frame(found: Comparison) -> bool:
     """Return whether no word of weight differs."""
     both = (*found.only_prompt, *found.only_cached)
-    return not any(word.rarity == 1.0 and word.text not in CLASS_WORDS for word in both)
+    return not any(word.rarity == 1.0 and word.text not in _FRAME for word in both)
+
+
+def _is_failing(text: Wording) -> bool:
+    """Return whether something is not done, now or in general: `the lamp won't light`, `why does it not light`."""
+    return text.num_negations > 0 and text.question in ("why", "") and text.grammar.tenses <= _NOW_OR_COMING
 
 
 def _is_under_way(text: Wording) -> bool:

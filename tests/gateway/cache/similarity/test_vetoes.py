@@ -149,6 +149,11 @@ FORBIDDEN = [
     ("addition", "How can I download music?", "How can I legally download music?"),
     ("addition", "Which mosses are safe for cats?", "Which mosses are completely safe for cats?"),
     ("quantity", "Do herons eat frogs?", "Do herons typically eat frogs?"),
+    ("direction", "What happens before I sell the mill?", "What happens when I sell the mill?"),
+    ("direction", "What happens if I sell the mill?", "What happens before I sell the mill?"),
+    ("modality", "Why can't dogs eat figs?", "Why don't dogs eat figs?"),
+    ("negation", "Why can I moor a barge?", "Why can't I moor a barge?"),
+    ("tense", "Why won't the lamp light?", "Why didn't the lamp light?"),
 ]
 ALLOWED = [
     ("How do I mix milk with tea?", "How do I mix tea with milk?"),
@@ -214,6 +219,18 @@ ALLOWED = [
     ("How much does a harp cost?", "How much does a harp usually cost?"),
     ("How do I dry a harp?", "How do I thoroughly dry a harp?"),
     ("What do herons eat?", "What do herons normally eat?"),
+    ("How does a heron differ from a crane?", "What is the difference between a heron and a crane?"),
+    ("How is a heron different from a crane?", "What is the difference between a heron and a crane?"),
+    ("What happens when I sell the mill?", "What happens after I sell the mill?"),
+    ("What happens if I sell the mill?", "What happens after I sell the mill?"),
+    ("I can't moor a barge", "I cannot moor a barge"),
+    ("Why can't I moor a barge?", "Why can I not moor a barge?"),
+    ("Why won't the lamp light?", "Why will the lamp not light?"),
+    ("Why won't the lamp light?", "Why does the lamp not light?"),
+    ("I shan't moor a barge", "I shall not moor a barge"),
+    ("Can I moor a barge?", "Is it possible to moor a barge?"),
+    ("Could a heron swim?", "Is it possible for a heron to swim?"),
+    ("How do I join the wifi?", "How do I join the Wi-Fi?"),
 ]
 
 
