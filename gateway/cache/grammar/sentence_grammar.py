@@ -37,6 +37,8 @@ _PARTICIPLE_SPAN: Final = 5
 _GOING_SPAN: Final = 8
 _BEFORE_A_VERB: Final = words_of("who what which that and")
 _SUPERLATIVE: Final = re.compile(r".*(?:ous|less|ss|us|is)")
+_SUBJECT_SPAN: Final = 4
+"""First words among which a short question has its subject."""
 _PLURALS: Final = words_of("people men women children")
 _DO: Final = words_of("do does did")
 _COUNTING: Final = words_of("how too so as very that not this")
@@ -74,6 +76,8 @@ class SentenceGrammar(msgspec.Struct, frozen=True, gc=False):
     """Bounds of its numbers, such as `at_least`."""
     ranks: frozenset[str] = frozenset()
     """Places in an order or a time: `second` of `second largest` or `second to last`, `late` of `late 1920s`."""
+    is_of_some: bool = False
+    """True if it is about some things, not about people: `why are some swans black`."""
 
     def has_other_modality(self, other: SentenceGrammar, *, is_same_frame: bool) -> bool:
         """Return whether the texts are about different ones of what must, may, should or can be.
@@ -107,6 +111,8 @@ class SentenceGrammar(msgspec.Struct, frozen=True, gc=False):
             return True
         if self.ranks != other.ranks or self.bounds != other.bounds:
             return True
+        if self.question == other.question == "why" and self.is_of_some != other.is_of_some:
+            return True
         ours, theirs = self.quantities - other.quantities, other.quantities - self.quantities
         if not ours and not theirs:
             return False
@@ -129,6 +135,7 @@ def sentence_grammar(lowered: Sequence[str], question: str) -> SentenceGrammar:
         question,
         frozenset(_bounds(words)),
         frozenset(_ranks(words)),
+        any(first == "some" and second not in _PLURALS for first, second in pairwise(words[:_SUBJECT_SPAN])),
     )
 
 
@@ -153,6 +160,9 @@ def _bounds(words: Sequence[str]) -> Iterator[str]:
             if kind is not None:
                 yield kind
                 break
+    for at, last in pairwise(words):
+        if at == "at" and last in ("most", "least"):  # `how much is it at most`
+            yield f"at_{last}"
 
 
 def _split(lowered: Sequence[str]) -> Iterator[str]:

@@ -7,11 +7,16 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from gateway.cache.grammar.language_guards import GUARDS, LanguageGuards
+from gateway.cache.grammar.word_lists import words_of
 from gateway.cache.similarity.stems import are_variants, synonym_groups
 from gateway.cache.similarity.wording import Word, Wording
 
 _MIN_ALIKE = 3
 """Letters that forms of one word begin with, at least."""
+_PARTICLES = words_of("on off up down in out")
+"""Words that belong to the verb before them, also behind its object: `turn on the lamp`, `turn the lamp on`."""
+MAX_OBJECT = 4
+"""Words among which the verb of a particle is searched."""
 
 
 class Comparison(NamedTuple):
@@ -59,11 +64,14 @@ class Comparison(NamedTuple):
 
 
 def _neighbours(words: Sequence[Word]) -> dict[str, set[tuple[int, str]]]:
-    """Return what stands before (-1) and behind (1) each word."""
+    """Return what stands before (-1) and behind (1) each word, and what may be the verb of a particle (-2)."""
     found: dict[str, set[tuple[int, str]]] = {word.text: set() for word in words}
     for first, second in pairwise(words):
         found[first.text].add((1, second.stem))
         found[second.text].add((-1, first.stem))
+    for at, word in enumerate(words):
+        if word.text in _PARTICLES:
+            found[word.text].update((-2, verb.stem) for verb in words[max(0, at - MAX_OBJECT) : at] if verb.rarity)
     return found
 
 

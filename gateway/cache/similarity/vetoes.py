@@ -57,6 +57,7 @@ _REPLACING: Final = words_of("replac substitut cover fill coat treat feed begin 
 """Stems behind which `x with y` is another thing than `y with x`."""
 _QUESTION_WORDS: Final = words_of("who whom what which")
 _DOING: Final = words_of("do does did")
+_HAVING: Final = words_of("has have had")
 _BE: Final = words_of("is are am was were be been being")
 _ORDERED: Final = words_of("then later afterward thereafter")
 """Words that make the order matter, whatever else stands between: `x and then y`."""
@@ -298,6 +299,9 @@ def _has_turned(found: Comparison) -> bool:
             return True
         ours, theirs = by_person(prompt, ours), by_person(cached, theirs)
         first = next((at for at, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other), 0)
+        helper = ours[first - 1] if first else shared[-1].text if shared else ""
+        if helper in _HAVING and not before.isdisjoint(_QUESTION_WORDS) and _is_rotated(ours[first:], theirs[first:]):
+            return True
         return is_turned(ours[first:], theirs[first:], is_replaced=is_replaced)
     return not before.isdisjoint(_QUESTION_WORDS) and _is_done_by_the_other(ours, theirs)
 
@@ -369,8 +373,12 @@ def _is_done_by_the_other(prompt: Sequence[str], cached: Sequence[str]) -> bool:
     longer, shorter = (prompt, cached) if len(prompt) > len(cached) else (cached, prompt)
     if longer[0] not in _DOING or len(shorter) < 2:
         return False
-    rest = [*longer[1:]]
-    return any(rest[at:] + rest[:at] == [*shorter] for at in range(1, len(rest)))
+    return _is_rotated(longer[1:], shorter)
+
+
+def _is_rotated(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether what one begins with is what the other ends with."""
+    return any([*one[at:], *one[:at]] == [*other] for at in range(1, len(one)))
 
 
 def _averted(words: Sequence[Word]) -> set[str]:

@@ -154,6 +154,20 @@ FORBIDDEN = [
     ("modality", "Why can't dogs eat figs?", "Why don't dogs eat figs?"),
     ("negation", "Why can I moor a barge?", "Why can't I moor a barge?"),
     ("tense", "Why won't the lamp light?", "Why didn't the lamp light?"),
+    ("opposite", "How do I turn on quiet mode?", "How do I turn quiet mode off?"),
+    ("opposite", "How do I turn the heron sculpture up?", "How do I turn down the heron sculpture?"),
+    ("direction", "How do I get a visa for Peru?", "How do I get a visa from Peru?"),
+    ("direction", "Is zinc safe with asthma?", "Is zinc safe for asthma?"),
+    ("direction", "Can I drink tea with figs?", "Can I drink tea after figs?"),
+    ("direction", "How do I lead the water into the pond?", "How do I lead the water out of the pond?"),
+    ("direction", "What is the fee for transfers to banks?", "What is the fee for transfers between banks?"),
+    ("direction", "Can I moor a barge after noon?", "Can I moor a barge by noon?"),
+    ("direction", "What do I do if the lamp fails?", "What do I do so the lamp fails?"),
+    ("direction", "Do I lose the harp if I sell?", "Do I lose the harp because I sell?"),
+    ("quantity", "How much should I tip at most?", "How much should I tip?"),
+    ("quantity", "Why are swans white?", "Why are some swans white?"),
+    ("direction", "Which choirs have beaten Braga?", "Which choirs has Braga beaten?"),
+    ("direction", "Which choirs had sued Porto?", "Which choirs had Porto sued?"),
 ]
 ALLOWED = [
     ("How do I mix milk with tea?", "How do I mix tea with milk?"),
@@ -231,6 +245,9 @@ ALLOWED = [
     ("Can I moor a barge?", "Is it possible to moor a barge?"),
     ("Could a heron swim?", "Is it possible for a heron to swim?"),
     ("How do I join the wifi?", "How do I join the Wi-Fi?"),
+    ("How do I turn on quiet mode?", "How do I turn quiet mode on?"),
+    ("Why do some people fear herons?", "Why do people fear herons?"),
+    ("What if it rains?", "What when it rains?"),
 ]
 
 
