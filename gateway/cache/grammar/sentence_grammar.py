@@ -160,9 +160,9 @@ def _bounds(words: Sequence[str]) -> Iterator[str]:
             if kind is not None:
                 yield kind
                 break
-    for at, last in pairwise(words):
-        if at == "at" and last in ("most", "least"):  # `how much is it at most`
-            yield f"at_{last}"
+    for first, second in pairwise(words):
+        if first == "at" and second in ("most", "least"):  # `how much is it at most`
+            yield f"at_{second}"
 
 
 def _split(lowered: Sequence[str]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
+from gateway.cache.grammar.language_guards import GUARDS
 from gateway.cache.grammar.word_lists import (
     CLASS_WORDS,
     HELPING_VERBS,
@@ -123,6 +124,9 @@ def has_other_question(found: Comparison) -> bool:
 
 def has_other_role(found: Comparison) -> bool:
     """Return whether who does it in one text is whom it is done to in the other: `taught by Ada`, `taught Ada`."""
+    guards = GUARDS.get(found.prompt.language)
+    if guards is not None:
+        return guards.asks_whom(found.prompt.text) != guards.asks_whom(found.cached.text)
     return any(_is_undergone(*_deed(passive), active) for passive, _, active in found.sides)
 
 
@@ -153,6 +157,9 @@ def _is_undergone(deed: str, agent: str, active: Wording) -> bool:
 def has_other_place(found: Comparison) -> bool:
     """Return whether nothing but where, when or for whom differs: `inside`, `while`; `should I`, `should they`."""
     only_prompt, only_cached = found.only_prompt, found.only_cached
+    guards = GUARDS.get(found.prompt.language)
+    if guards is not None and found.contrasts_in_one_place(guards.relate_otherwise):
+        return True
     if any(word.rarity == 1.0 and word.text not in RELATIONS for word in (*only_prompt, *only_cached)):
         return False
     relate = _relate_otherwise
