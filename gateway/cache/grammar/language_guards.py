@@ -29,7 +29,7 @@ class LanguageGuards(msgspec.Struct, frozen=True, gc=False):
     relations: Mapping[str, str]
     """The first word of the group of each word that leads to a place, or away from it."""
     whom: tuple[str, ...]
-    """Phrases that ask to whom something is done."""
+    """Question words for whom something is done to."""
     negations: frozenset[str]
     now: frozenset[str]
     now_phrases: tuple[str, ...]
@@ -59,8 +59,8 @@ class LanguageGuards(msgspec.Struct, frozen=True, gc=False):
         groups = self.relations.get(one), self.relations.get(other)
         return None not in groups and groups[0] != groups[1]
 
-    def asks_whom(self, text: str) -> bool:
-        """Return whether lower-case words with single spaces ask to whom something is done: `a quién venció`."""
+    def has_whom(self, text: str) -> bool:
+        """Return whether a question in lower-case words is about whom it is done to: `a quién venció`."""
         return any(f" {phrase} " in f" {text} " for phrase in self.whom)
 
     def num_negations(self, words: Sequence[str]) -> int:

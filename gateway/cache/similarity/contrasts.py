@@ -126,7 +126,7 @@ def has_other_role(found: Comparison) -> bool:
     """Return whether who does it in one text is whom it is done to in the other: `taught by Ada`, `taught Ada`."""
     guards = GUARDS.get(found.prompt.language)
     if guards is not None:
-        return guards.asks_whom(found.prompt.text) != guards.asks_whom(found.cached.text)
+        return guards.has_whom(found.prompt.text) != guards.has_whom(found.cached.text)
     return any(_is_undergone(*_deed(passive), active) for passive, _, active in found.sides)
 
 
