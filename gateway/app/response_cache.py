@@ -73,7 +73,13 @@ class ResponseCache:
         self.audits = AuditRegistry(self.route_stats, bound_of=self._bound_of, on_level=self._note_level)
         tier = self._make_tier(config, member, runtime)
         self.exact = ExactCache(tier, wall=wall, on_taken=self._taken, on_wrong=self._wrong, on_purged=self._purged)
-        self.semantic = SemanticTier(tier, track_of=self.audits.track_of, is_barred=self.audits.is_barred, wall=wall)
+        self.semantic = SemanticTier(
+            tier,
+            track_of=self.audits.track_of,
+            is_barred=self.audits.is_barred,
+            on_failure=lambda error: log.failure("semantic_tier_failed", error),
+            wall=wall,
+        )
         self.embedder = embedder
         self.auditor = Auditor(
             requester=BackgroundRequester(rng=runtime.rng, ids=runtime.ids),

@@ -119,6 +119,13 @@ class SemanticStage:
 
     async def peek(self, request: ChatRequest, lookup: CacheLookup, whose: TenantRoute) -> CacheLookup | None:
         """Return the semantic hit that a request would get behind an exact miss; nothing is counted."""
+        try:
+            return await self._peek(request, lookup, whose)
+        except Exception as error:  # as in a lookup that is counted
+            self._tier.on_failure(error)
+            return None
+
+    async def _peek(self, request: ChatRequest, lookup: CacheLookup, whose: TenantRoute) -> CacheLookup | None:
         key, wanted = lookup.key, lookup.wanted
         if key is None or wanted is None or key.text is None or not self._embedder.is_ready:
             return None
@@ -214,6 +221,23 @@ class SemanticStage:
         may_look: bool,
     ) -> SemanticLookup | None:
         ctx.begin_lookup = None
+        try:
+            return self._begun(ctx, request, planned, lookup, stats, may_look)
+        except Exception as error:  # whatever a text does to the guards, its request goes on
+            self._tier.on_failure(error)
+            if lookup.result is CacheResult.MISS:
+                ctx.record.cache_reason = "failed"
+            return None
+
+    def _begun(
+        self,
+        ctx: RequestContext,
+        request: ChatRequest,
+        planned: PlannedRoute,
+        lookup: CacheLookup,
+        stats: RouteStats,
+        may_look: bool,
+    ) -> SemanticLookup | None:
         key, wanted, record = lookup.key, lookup.wanted, ctx.record
         assert key is not None, "a lookup that may store has a key"
         assert wanted is not None, "a lookup with a key has an identity"

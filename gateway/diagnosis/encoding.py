@@ -20,7 +20,7 @@ from gateway.diagnosis.policy_lines import PolicyLines
 from gateway.diagnosis.window import Window
 
 _LOST: Final = ("late", "no_vector", "skipped")
-_LOOKUP_STAGES: Final = ("similar", "unguarded", "alone", "doubtful", "closed", *_LOST)
+_LOOKUP_STAGES: Final = ("similar", "unguarded", "alone", "doubtful", "closed", "failed", *_LOST)
 _LOST_RATIO: Final = 0.1
 """Share of lookups by which late ones must grow and hits must fall before hits count as lost."""
 _ITS_PART: Final = 0.5

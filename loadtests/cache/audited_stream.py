@@ -197,6 +197,7 @@ class _AuditedCache:
             self._tier,
             track_of=self._audit_registry.track_of,
             is_barred=self._audit_registry.is_barred,
+            on_failure=_raise,
             wall=lambda: self._now,
         )
         self._cached: dict[int, bytes] = {}
@@ -312,6 +313,10 @@ class _AuditedCache:
         self._index_of[exact] = place
         self._tier.put(entry, self._now)
         self._cached[place] = exact
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def describe(audited: Audited) -> Iterator[str]:

@@ -25,7 +25,7 @@ from loadtests.harness.card import Card, Value
 from loadtests.harness.processes import Workbench
 from loadtests.harness.stack import Script, Server, chat_body, metric, start_gateway_with, start_upstream
 
-_REASONS = ("similar", "unguarded", "alone", "doubtful", "closed", "no_vector", "late", "skipped")
+_REASONS = ("similar", "unguarded", "alone", "doubtful", "closed", "no_vector", "late", "skipped", "failed")
 _NOT_BEGUN = ("no_vector", "skipped")
 _FILL = "script:num_chunks=4"
 _PATIENCE_S = 60.0

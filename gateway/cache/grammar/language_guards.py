@@ -26,6 +26,10 @@ class LanguageGuards(msgspec.Struct, frozen=True, gc=False):
     infinitives: tuple[str, ...]
     endings: frozenset[str]
     """Endings of verbs that an infinitive may have in place of its own."""
+    relations: Mapping[str, str]
+    """The first word of the group of each word that leads to a place, or away from it."""
+    whom: tuple[str, ...]
+    """Question words for whom something is done to."""
     negations: frozenset[str]
     now: frozenset[str]
     now_phrases: tuple[str, ...]
@@ -49,6 +53,15 @@ class LanguageGuards(msgspec.Struct, frozen=True, gc=False):
             ):
                 return True
         return False
+
+    def relate_otherwise(self, one: str, other: str) -> bool:
+        """Return whether one lower-case word leads to a place and the other away from it: `a`, `de`."""
+        groups = self.relations.get(one), self.relations.get(other)
+        return None not in groups and groups[0] != groups[1]
+
+    def has_whom(self, text: str) -> bool:
+        """Return whether a question in lower-case words is about whom it is done to: `a quién venció`."""
+        return any(f" {phrase} " in f" {text} " for phrase in self.whom)
 
     def num_negations(self, words: Sequence[str]) -> int:
         """Return how often lower-case words deny; of a word with an apostrophe each part counts."""
@@ -76,9 +89,9 @@ class LanguageGuards(msgspec.Struct, frozen=True, gc=False):
 
 
 def _guards(texts: Mapping[str, str]) -> LanguageGuards:
-    now, mine, harmless = (
+    now, mine, harmless, whom = (
         tuple(" ".join(phrase.split()) for phrase in texts[name].split(";") if phrase.strip())
-        for name in ("now_phrases", "mine_phrases", "not_volatile")
+        for name in ("now_phrases", "mine_phrases", "not_volatile", "whom")
     )
     small, free, negations, single, own = (
         words_of(texts[name]) for name in ("small", "free", "negations", "now", "mine")
@@ -89,6 +102,8 @@ def _guards(texts: Mapping[str, str]) -> LanguageGuards:
         same=heads_of(texts["same"]),
         infinitives=tuple(texts["infinitives"].split()),
         endings=words_of(texts["endings"]),
+        relations=heads_of(texts["relations"]),
+        whom=whom,
         negations=negations,
         now=single,
         now_phrases=now,

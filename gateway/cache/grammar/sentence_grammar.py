@@ -37,6 +37,8 @@ _PARTICIPLE_SPAN: Final = 5
 _GOING_SPAN: Final = 8
 _BEFORE_A_VERB: Final = words_of("who what which that and")
 _SUPERLATIVE: Final = re.compile(r".*(?:ous|less|ss|us|is)")
+_SUBJECT_SPAN: Final = 4
+"""First words among which a short question has its subject."""
 _PLURALS: Final = words_of("people men women children")
 _DO: Final = words_of("do does did")
 _COUNTING: Final = words_of("how too so as very that not this")
@@ -74,6 +76,8 @@ class SentenceGrammar(msgspec.Struct, frozen=True, gc=False):
     """Bounds of its numbers, such as `at_least`."""
     ranks: frozenset[str] = frozenset()
     """Places in an order or a time: `second` of `second largest` or `second to last`, `late` of `late 1920s`."""
+    is_of_some: bool = False
+    """True if it is about some things, not about people: `why are some swans black`."""
 
     def has_other_modality(self, other: SentenceGrammar, *, is_same_frame: bool) -> bool:
         """Return whether the texts are about different ones of what must, may, should or can be.
@@ -88,6 +92,8 @@ class SentenceGrammar(msgspec.Struct, frozen=True, gc=False):
             return not is_polite and ours | theirs != _SUPPOSED
         if not is_same_frame:
             return False
+        if self.question == other.question == "why" and ours | theirs == {"ability"}:
+            return True  # `why can't dogs eat figs`, `why don't dogs eat figs`
         return (self.question == other.question == "whether") or not (ours | theirs) <= _FREE_MODALS
 
     def has_other_tense(self, other: SentenceGrammar) -> bool:
@@ -104,6 +110,8 @@ class SentenceGrammar(msgspec.Struct, frozen=True, gc=False):
         if self.ordinals - other.ordinals and other.ordinals - self.ordinals:
             return True
         if self.ranks != other.ranks or self.bounds != other.bounds:
+            return True
+        if self.question == other.question == "why" and self.is_of_some != other.is_of_some:
             return True
         ours, theirs = self.quantities - other.quantities, other.quantities - self.quantities
         if not ours and not theirs:
@@ -127,6 +135,7 @@ def sentence_grammar(lowered: Sequence[str], question: str) -> SentenceGrammar:
         question,
         frozenset(_bounds(words)),
         frozenset(_ranks(words)),
+        any(first == "some" and second not in _PLURALS for first, second in pairwise(words[:_SUBJECT_SPAN])),
     )
 
 
@@ -151,6 +160,9 @@ def _bounds(words: Sequence[str]) -> Iterator[str]:
             if kind is not None:
                 yield kind
                 break
+    for first, second in pairwise(words):
+        if first == "at" and second in ("most", "least"):  # `how much is it at most`
+            yield f"at_{second}"
 
 
 def _split(lowered: Sequence[str]) -> Iterator[str]:

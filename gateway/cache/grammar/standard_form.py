@@ -11,6 +11,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from gateway.cache.grammar.spelling import with_case_of
 from gateway.cache.grammar.vocabulary import ranks
 from gateway.cache.grammar.word_lists import (
     BRITISH,
@@ -24,11 +25,14 @@ from gateway.cache.grammar.word_lists import (
     THANKS,
 )
 
-_WORD: Final = re.compile(r"(?<![\w.$@#/\\`-])[A-Za-z]+(?:-[a-z]+)?(?![\w`(/\\@])|(?<![\w.$])[12](?:st|nd)\b")
+_WORD: Final = re.compile(r"(?<![\w.$@#/\\`-])[A-Za-z]+(?:-[A-Za-z]+)?(?![\w`(/\\@])|(?<![\w.$])[12](?:st|nd)\b")
 _INITIALS: Final = re.compile(r"(?<![\w.])(?:(?:[A-Z]\.){2,}|[A-Z]\.[A-Z]|u\.[sk]\.)(?![\w.])")
 _E_WORD: Final = re.compile(r"\b([eE])[ -](mail|commerce|book|bike|reader)(?=s?\b)")
 _NATION: Final = re.compile(r"\b(?:united states of america|united states|united kingdom)\b", re.IGNORECASE)
 _ISE: Final = re.compile(r"([a-z]{2,}[iy]s)(?:e|ed|es|ing|er|ers|ation|ations)")
+_WHOLE: Final = {"can't": "can not", "cannot": "can not", "won't": "will not", "shan't": "shall not"}
+"""Contractions that leave no word of their own, and their words."""
+_NOT: Final = re.compile(rf"(?<![\w`])(?:{'|'.join(_WHOLE)})(?![\w`'])", re.IGNORECASE)
 _MIN_LEFT: Final = 3
 """Least number of words that a courtesy may leave."""
 
@@ -55,7 +59,8 @@ def standard_form(text: str) -> str:
     if "." in text:
         text = _INITIALS.sub(lambda found: found.group().replace(".", "").upper(), text)
     text = _NATION.sub(_initials, _E_WORD.sub(r"\1\2", text))
-    return _WORD.sub(_standard_word, _without_courtesies(text))
+    text = _NOT.sub(lambda found: with_case_of(found.group(), _WHOLE[found.group().lower()]), text)
+    return _WORD.sub(lambda found: _standard_word(found.group()), _without_courtesies(text))
 
 
 def _initials(nation: re.Match[str]) -> str:
@@ -72,8 +77,9 @@ def _without_courtesies(text: str) -> str:
     return bare if len(bare.split()) >= _MIN_LEFT else text
 
 
-def _standard_word(found: re.Match[str]) -> str:
-    word = found.group()
+def _standard_word(word: str) -> str:
+    if "-" in word and word.lower() not in JOINED:
+        return "-".join(map(_standard_word, word.split("-")))
     other = _standard(word.lower())
     if other is None:
         return word
@@ -87,7 +93,7 @@ def _standard(word: str) -> str | None:
     """Return the standard spelling of a lower-case word, or None where it is the word itself."""
     if word in JOINED:
         return JOINED[word]
-    if "-" in word or len(word) < 4:
+    if len(word) < 4:
         return None
     for british, american in BRITISH.items():
         if word.startswith(british):

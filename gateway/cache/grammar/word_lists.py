@@ -41,6 +41,8 @@ TENSES: Final[Mapping[str, str]] = {
 PAST_FORMS: Final = words_of(_TEXTS["past_forms"])
 PARTICIPLES: Final = words_of(_TEXTS["participles"])
 QUANTITIES: Final = _classes(_TEXTS["quantities"])
+HARMLESS_ADVERBS: Final = words_of(_TEXTS["harmless_adverbs"])
+"""Adverbs that narrow no question with a question word when they stand before a verb."""
 ORDINALS: Final = heads_of(_TEXTS["ordinals"])
 _RELATIONS: Final = [heads_of(line) for line in _TEXTS["relations"].strip().splitlines()]
 RELATIONS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -99,7 +99,7 @@ def text_guard(text: str, *, reused: frozenset[GuardReason] = frozenset()) -> Gu
     if is_suspicious(text):
         return "suspicious"
     words = _word(text.lower().replace("’", "'"))
-    if len(words) < MIN_WORDS and (text.isascii() or len(text) < MIN_CHARS):
+    if not words or (len(words) < MIN_WORDS and (text.isascii() or len(text) < MIN_CHARS)):
         return "too_short"
     volatile = volatility_of(text)
     is_english = may_be_english(words)

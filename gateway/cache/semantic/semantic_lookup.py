@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -151,14 +152,20 @@ class SemanticLookup:
         elif vector is None:
             self._end(_NO_VECTOR)
         elif self._tier.is_quick(self.key.context):
-            self._decide(self._tier.nearest(self.key.context, vector))
+            self._decide(partial(self._tier.nearest, self.key.context, vector))
         else:
             search = self.done.get_loop().run_in_executor(self._workers, self._tier.nearest, self.key.context, vector)
-            search.add_done_callback(lambda found: self._decide(found.result()))
+            search.add_done_callback(lambda found: self._decide(found.result))
 
-    def _decide(self, near: Sequence[Neighbour]) -> None:
-        if not self.done.done():
-            self._end(self._tier.find(near, self.key, self.wanted, self.stats, self._needs))
+    def _decide(self, near: Callable[[], Sequence[Neighbour]]) -> None:
+        if self.done.done():
+            return
+        try:
+            finding = self._tier.find(near(), self.key, self.wanted, self.stats, self._needs)
+        except Exception as error:  # whatever a text does to the comparison, its request goes on
+            self._tier.on_failure(error)
+            finding = _FAILED
+        self._end(finding)
 
     def _end(self, finding: SemanticResult | None) -> None:
         self.finding = finding
@@ -190,3 +197,4 @@ class SemanticLookup:
 
 
 _NO_VECTOR = SemanticResult("no_vector")
+_FAILED = SemanticResult("failed")

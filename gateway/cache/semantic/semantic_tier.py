@@ -74,7 +74,7 @@ class _Fit(NamedTuple):
 
 
 class SemanticTier:
-    """The index over the exact tier's entries. Belongs to one event loop; nothing here waits or fails."""
+    """The index over the exact tier's entries. Belongs to one event loop; nothing here waits."""
 
     def __init__(
         self,
@@ -82,9 +82,18 @@ class SemanticTier:
         *,
         track_of: Callable[[bytes], EntryAudits | None],
         is_barred: Callable[[bytes], bool],
+        on_failure: Callable[[BaseException], None],
         wall: Callable[[], float],
     ) -> None:
-        """Set up the tier; `tier` has the entries, `is_barred` returns whether one was wrong for similar questions."""
+        """Set up the tier.
+
+        Args:
+            tier: The exact tier, which has the entries.
+            track_of: Returns the audits of an entry, or None.
+            is_barred: Returns whether an entry was wrong for similar questions.
+            on_failure: Given each error of a guard, a search or a comparison, after which the tier is skipped.
+            wall: Seconds since the epoch.
+        """
         self._tier = tier
         self._index: VectorIndex | None = None
         self._encoder_id = ""
@@ -95,6 +104,7 @@ class SemanticTier:
         """Entries of other processes that came before the encoder was ready."""
         self._track_of = track_of
         self._is_barred = is_barred
+        self.on_failure = on_failure
         self._wall = wall
 
     @property

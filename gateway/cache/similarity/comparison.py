@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from gateway.cache.grammar.language_guards import GUARDS, LanguageGuards
+from gateway.cache.grammar.word_lists import words_of
 from gateway.cache.similarity.stems import are_variants, synonym_groups
 from gateway.cache.similarity.wording import Word, Wording
+
+_MIN_ALIKE = 3
+"""Letters that forms of one word begin with, at least."""
+_PARTICLES = words_of("on off up down in out")
+"""Words that belong to the verb before them, also behind its object: `turn on the lamp`, `turn the lamp on`."""
+MAX_OBJECT = 4
+"""Words among which the verb of a particle is searched."""
 
 
 class Comparison(NamedTuple):
@@ -40,16 +48,31 @@ class Comparison(NamedTuple):
         """Each text with the words that only it has, and the other text."""
         return (self.prompt, self.only_prompt, self.cached), (self.cached, self.only_cached, self.prompt)
 
-    def share_a_neighbour(self, one: Word, other: Word) -> bool:
-        """Return whether equal words stand before, or behind, a word of the prompt and one of the other text."""
-        return not _neighbours(one, self.prompt.words).isdisjoint(_neighbours(other, self.cached.words))
+    def contrasts_in_one_place(self, are_contrary: Callable[[str, str], bool]) -> bool:
+        """Return whether contrary words, each in one text only, stand before or behind the same word."""
+        theirs = {word.text for word in self.only_cached}
+        contrary = [
+            (one, other)
+            for one in {word.text for word in self.only_prompt}
+            for other in theirs
+            if are_contrary(one, other)
+        ]
+        if not contrary:
+            return False
+        beside_ours, beside_theirs = _neighbours(self.prompt.words), _neighbours(self.cached.words)
+        return any(not beside_ours[one].isdisjoint(beside_theirs[other]) for one, other in contrary)
 
 
-def _neighbours(word: Word, words: Sequence[Word]) -> set[tuple[int, str]]:
-    """Return what stands before (-1) and behind (1) a word."""
-    pairs = list(pairwise(words))
-    before = {(-1, first.stem) for first, second in pairs if second is word}
-    return before | {(1, second.stem) for first, second in pairs if first is word}
+def _neighbours(words: Sequence[Word]) -> dict[str, set[tuple[int, str]]]:
+    """Return what stands before (-1) and behind (1) each word, and what may be the verb of a particle (-2)."""
+    found: dict[str, set[tuple[int, str]]] = {word.text: set() for word in words}
+    for first, second in pairwise(words):
+        found[first.text].add((1, second.stem))
+        found[second.text].add((-1, first.stem))
+    for at, word in enumerate(words):
+        if word.text in _PARTICLES:
+            found[word.text].update((-2, verb.stem) for verb in words[max(0, at - MAX_OBJECT) : at] if verb.rarity)
+    return found
 
 
 def _split(words: Sequence[Word], others: Sequence[Word]) -> tuple[list[Word], list[Word]]:
@@ -68,19 +91,36 @@ def _split(words: Sequence[Word], others: Sequence[Word]) -> tuple[list[Word], l
 
 def _pair_off(only_prompt: list[Word], only_cached: list[Word], guards: LanguageGuards | None) -> None:
     """Take out pairs that mean the same or are forms of one word."""
+    near: dict[str | int, list[str]] = {}
+    for text in _distinct(only_cached):
+        for key in _keys(text):
+            near.setdefault(key, []).append(text)
+    like = {
+        text: {other for key in _keys(text) for other in near.get(key, ()) if _is_like(text, other, guards)}
+        for text in _distinct(only_prompt)
+    }
     for one in list(only_prompt):
-        other = next((other for other in only_cached if _is_like(one, other, guards)), None)
+        others = like.get(one.text)
+        other = next((other for other in only_cached if other.text in others), None) if others else None
         if other is not None:
             only_prompt.remove(one)
             only_cached.remove(other)
 
 
-def _is_like(one: Word, other: Word, guards: LanguageGuards | None) -> bool:
-    if not (one.rarity and other.rarity) or one.is_code or other.is_code:
-        return False
-    if guards is not None and guards.are_one_verb(one.text, other.text):
+def _distinct(words: Iterable[Word]) -> Iterable[str]:
+    """Return words that may have other forms, each once."""
+    return dict.fromkeys(word.text for word in words if word.rarity and not word.is_code)
+
+
+def _keys(text: str) -> tuple[str | int, ...]:
+    """Return a word's first letters and its synonym groups; words that are alike have one of them in common."""
+    return text[:_MIN_ALIKE], *synonym_groups(text)
+
+
+def _is_like(one: str, other: str, guards: LanguageGuards | None) -> bool:
+    if guards is not None and guards.are_one_verb(one, other):
         return True
-    return not synonym_groups(one.text).isdisjoint(synonym_groups(other.text)) or are_variants(one.text, other.text)
+    return not synonym_groups(one).isdisjoint(synonym_groups(other)) or are_variants(one, other)
 
 
 def _shared_ends(prompt: Sequence[Word], cached: Sequence[Word]) -> tuple[int, int]:

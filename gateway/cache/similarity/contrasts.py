@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
+from gateway.cache.grammar.language_guards import GUARDS
 from gateway.cache.grammar.word_lists import (
     CLASS_WORDS,
     HELPING_VERBS,
@@ -34,6 +35,13 @@ _BE: Final = words_of("is are am was were")
 _ANY_BE: Final = _BE | words_of("be been being")
 _DO: Final = words_of("do does did")
 _ARTICLES: Final = words_of("a an the")
+_NOW_OR_COMING: Final = frozenset({"present", "future"})
+_FRAME: Final = CLASS_WORDS | {"not"}
+"""Words that leave a topic what it is; denials are counted elsewhere, whether contracted or not."""
+_DIFFER: Final = "differ"
+"""Beginning of the words that compare two things."""
+_COMPARING: Final = words_of("from between to than")
+"""Relations that mean the same behind these."""
 _LESS: Final = words_of("less fewer")
 MAX_COMPARED: Final = 4
 """Distance of the two words of `as much milk as`."""
@@ -71,7 +79,7 @@ def has_other_modality(found: Comparison) -> bool:
 
 def has_other_tense(found: Comparison) -> bool:
     """Return whether nothing but the time differs: `did`, `does`, `will`, `has`; or the ending of a verb."""
-    if not _is_same_frame(found):
+    if not _is_same_frame(found) or (_is_failing(found.prompt) and _is_failing(found.cached)):
         return False
     if found.prompt.grammar.has_other_tense(found.cached.grammar):
         return True
@@ -116,6 +124,9 @@ def has_other_question(found: Comparison) -> bool:
 
 def has_other_role(found: Comparison) -> bool:
     """Return whether who does it in one text is whom it is done to in the other: `taught by Ada`, `taught Ada`."""
+    guards = GUARDS.get(found.prompt.language)
+    if guards is not None:
+        return guards.has_whom(found.prompt.text) != guards.has_whom(found.cached.text)
     return any(_is_undergone(*_deed(passive), active) for passive, _, active in found.sides)
 
 
@@ -146,13 +157,15 @@ def _is_undergone(deed: str, agent: str, active: Wording) -> bool:
 def has_other_place(found: Comparison) -> bool:
     """Return whether nothing but where, when or for whom differs: `inside`, `while`; `should I`, `should they`."""
     only_prompt, only_cached = found.only_prompt, found.only_cached
+    guards = GUARDS.get(found.prompt.language)
+    if guards is not None and found.contrasts_in_one_place(guards.relate_otherwise):
+        return True
     if any(word.rarity == 1.0 and word.text not in RELATIONS for word in (*only_prompt, *only_cached)):
         return False
-    if any(
-        _relate_otherwise(one.text, other.text) and found.share_a_neighbour(one, other)
-        for one in only_prompt
-        for other in only_cached
-    ):
+    relate = _relate_otherwise
+    if all(any(word.stem.startswith(_DIFFER) for word in text.words) for text in (found.prompt, found.cached)):
+        relate = _relate_but_to_compare
+    if found.contrasts_in_one_place(relate):
         return True
     if not found.prompt.question == found.cached.question == "whether":
         return False
@@ -161,8 +174,14 @@ def has_other_place(found: Comparison) -> bool:
 
 
 def _relate_otherwise(one: str, other: str) -> bool:
-    groups = zip(RELATIONS.get(one, ()), RELATIONS.get(other, ()), strict=False)
+    if one not in RELATIONS or other not in RELATIONS:
+        return False
+    groups = zip(RELATIONS[one], RELATIONS[other], strict=True)
     return any(ours and theirs and ours != theirs for ours, theirs in groups)
+
+
+def _relate_but_to_compare(one: str, other: str) -> bool:
+    return not {one, other} <= _COMPARING and _relate_otherwise(one, other)
 
 
 def by_person(words: Sequence[Word], stems: Sequence[str]) -> list[str]:
@@ -176,7 +195,12 @@ def by_person(words: Sequence[Word], stems: Sequence[str]) -> list[str]:
 def _is_same_frame(found: Comparison) -> bool:
     """Return whether no word of weight differs."""
     both = (*found.only_prompt, *found.only_cached)
-    return not any(word.rarity == 1.0 and word.text not in CLASS_WORDS for word in both)
+    return not any(word.rarity == 1.0 and word.text not in _FRAME for word in both)
+
+
+def _is_failing(text: Wording) -> bool:
+    """Return whether something is not done, now or in general: `the lamp won't light`, `why does it not light`."""
+    return text.num_negations > 0 and text.question in ("why", "") and text.grammar.tenses <= _NOW_OR_COMING
 
 
 def _is_under_way(text: Wording) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, Literal
 
-from gateway.cache.grammar.word_lists import VARIANTS, words_of
+from gateway.cache.grammar.word_lists import HARMLESS_ADVERBS, VARIANTS, words_of
 from gateway.cache.similarity.comparison import Comparison
 from gateway.cache.similarity.contrasts import (
     by_person,
@@ -57,6 +57,8 @@ _REPLACING: Final = words_of("replac substitut cover fill coat treat feed begin 
 """Stems behind which `x with y` is another thing than `y with x`."""
 _QUESTION_WORDS: Final = words_of("who whom what which")
 _DOING: Final = words_of("do does did")
+_HAVING: Final = words_of("has have had")
+_BE: Final = words_of("is are am was were be been being")
 _ORDERED: Final = words_of("then later afterward thereafter")
 """Words that make the order matter, whatever else stands between: `x and then y`."""
 _AVERTING: Final = words_of("off out up from away against")
@@ -147,23 +149,26 @@ def _is_denied(found: Comparison) -> bool:
 
 def _has_opposite(found: Comparison) -> bool:
     """Return whether a text has a word's opposite; words of grammar count only beside the same word on both sides."""
-    if any(
-        (one.text, other.text) in OPPOSITES and (one.rarity or other.rarity or found.share_a_neighbour(one, other))
-        for one in found.only_prompt
-        for other in found.only_cached
-    ):
+    ours, theirs = ({word.text: word.rarity for word in words} for words in (found.only_prompt, found.only_cached))
+    if any((ours[one] or theirs[other]) and _are_opposites(one, other) for one in ours for other in theirs):
+        return True
+    if found.contrasts_in_one_place(_are_opposites):
         return True
     return _is_built_from(found.only_prompt, found.only_cached) or _is_half_of_a_pair(found)
 
 
+def _are_opposites(one: str, other: str) -> bool:
+    return (one, other) in OPPOSITES
+
+
 def _is_built_from(ours: Sequence[Word], theirs: Sequence[Word]) -> bool:
     """Return whether a word of one side denies one of the other by its beginning: `refundable`, `nonrefundable`."""
+    sides = [{word.text for word in words if word.rarity} for words in (ours, theirs)]
     return any(
-        longer.text.removesuffix(shorter.text) in _DENYING and len(shorter.text) >= MIN_DENIED
-        for one in ours
-        for other in theirs
-        for shorter, longer in (sorted((one, other), key=lambda word: len(word.text)),)
-        if one.rarity and other.rarity and longer.text != shorter.text
+        text.startswith(denying) and len(text) >= len(denying) + MIN_DENIED and text.removeprefix(denying) in others
+        for texts, others in (sides, sides[::-1])
+        for text in texts
+        for denying in _DENYING
     )
 
 
@@ -294,6 +299,9 @@ def _has_turned(found: Comparison) -> bool:
             return True
         ours, theirs = by_person(prompt, ours), by_person(cached, theirs)
         first = next((at for at, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other), 0)
+        helper = ours[first - 1] if first else shared[-1].text if shared else ""
+        if helper in _HAVING and not before.isdisjoint(_QUESTION_WORDS) and _is_rotated(ours[first:], theirs[first:]):
+            return True
         return is_turned(ours[first:], theirs[first:], is_replaced=is_replaced)
     return not before.isdisjoint(_QUESTION_WORDS) and _is_done_by_the_other(ours, theirs)
 
@@ -348,11 +356,11 @@ VETOES: Final[tuple[Veto, ...]] = tuple(_VETOES)
 def _in_forms_of(words: Sequence[Word], others: Sequence[Word]) -> list[str]:
     """Return the words' stems, those of the other side where it has another form: `go` for `going`."""
     stems = {other.stem for other in others}
-    forms = (() if word.stem in stems or not word.rarity else others for word in words)
-    return [
-        next((other.stem for other in found if _is_form(word, other)), word.stem)
-        for word, found in zip(words, forms, strict=True)
-    ]
+    forms: dict[str, str] = {}
+    for word in words:
+        if word.rarity and word.stem not in stems and word.text not in forms:
+            forms[word.text] = next((other.stem for other in others if _is_form(word, other)), word.stem)
+    return [forms.get(word.text, word.stem) for word in words]
 
 
 def _is_form(one: Word, other: Word) -> bool:
@@ -365,8 +373,12 @@ def _is_done_by_the_other(prompt: Sequence[str], cached: Sequence[str]) -> bool:
     longer, shorter = (prompt, cached) if len(prompt) > len(cached) else (cached, prompt)
     if longer[0] not in _DOING or len(shorter) < 2:
         return False
-    rest = [*longer[1:]]
-    return any(rest[at:] + rest[:at] == [*shorter] for at in range(1, len(rest)))
+    return _is_rotated(longer[1:], shorter)
+
+
+def _is_rotated(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether what one begins with is what the other ends with."""
+    return any([*one[at:], *one[:at]] == [*other] for at in range(1, len(one)))
 
 
 def _averted(words: Sequence[Word]) -> set[str]:
@@ -415,6 +427,9 @@ def _is_narrowed(text: Wording, only: Sequence[Word], other: Wording, found: Com
     if len(other.words) != found.begin + found.end or not 0 < len(put_in) <= MAX_PUT_IN or not found.end:
         return False
     narrowing, thing = put_in[-1], text.words[len(text.words) - found.end]
+    before = text.words[len(text.words) - found.end - 2].text if len(text.words) > found.end + 1 else ""
+    if narrowing.text in HARMLESS_ADVERBS and text.question != "whether" and before not in _BE:
+        return False
     if narrowing.rarity < 1.0 or narrowing.is_name or not thing.rarity or narrowing.text in NEGATIONS:
         return False
     return all(word.stem != narrowing.stem for word in other.words) and any(word is narrowing for word in only)

@@ -37,7 +37,7 @@ _tokens: Final = re.compile(
 ).findall
 _clauses: Final = re.compile(r"[.?!;:,](?=\s)|\s[-\u2013\u2014](?=\s)|[()\[\]{}\n]").split
 _CONTRACTED: Final = re.compile(r"(?:n't|'(?:s|re|ve|ll|d|m))$")
-_CODE: Final = re.compile(r"\w.*[\d_@+#.]|\d.*\w")
+_is_code: Final = re.compile(r"\W*\w.*[\d_@+#.]|\D*\d.*\w").match
 _QUESTION_WORDS: Final = {"whats": "what", "which": "what", "whom": "who", "whose": "who"} | {
     word: word for word in ("how", "what", "who", "when", "where", "why")
 }
@@ -188,7 +188,7 @@ def _is_negation(text: str) -> bool:
 def _word_of(text: str, bare: str) -> Word:
     if bare in FUNCTION_WORDS or not bare:
         return Word(bare or text, text, 0.0)
-    if not text.isalpha() and _CODE.search(text):
+    if not text.isalpha() and _is_code(text):
         return Word(text, text, 1.0, is_code=True)
     stem = unit_of(bare, after_number=False) or stem_of(VERB_FORMS.get(bare, bare))
     return Word(stem, bare, 0.5 if bare in COMMON_WORDS or stem in _COMMON_STEMS else 1.0)

@@ -27,7 +27,7 @@ GuardReason = Literal[
 - `time_dependent`, `personal`: the answer changes with the day or the person.
 """
 
-SimilarReason = Literal["similar", "unguarded", "alone", "doubtful", "closed", "no_vector", "late", "skipped"]
+SimilarReason = Literal["similar", "unguarded", "alone", "doubtful", "closed", "no_vector", "late", "skipped", "failed"]
 """Result of a semantic lookup.
 
 - `similar`: served.
@@ -38,6 +38,7 @@ SimilarReason = Literal["similar", "unguarded", "alone", "doubtful", "closed", "
 - `no_vector`: the prompt has no embedding.
 - `late`: the lookup ended after the deployment's response had begun.
 - `skipped`: there was none, because it would have been late.
+- `failed`: it ended with an error, which is logged.
 """
 
 ExactReason = Literal[

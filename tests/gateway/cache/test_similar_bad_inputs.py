@@ -16,9 +16,10 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from gateway.cache import semantic_stage
 from gateway.cache.audit.match_models import MatchModels
 from tests.gateway.cache.similar_stack import cache_of, call, echo, keep, question, similar, similar_policy, until
-from tests.gateway.cache.word_encoder import WordEncoder
+from tests.gateway.cache.word_encoder import NearMatchModel, WordEncoder
 from tests.gateway.quota_policy import key_of
 from tests.gateway.stack import Reply, Stack, running
 
@@ -181,3 +182,35 @@ async def test_another_tenants_question_takes_as_long_as_one_that_nobody_sent(tm
     # Of neighbours in time, which see the same load.
     num_slower = sum(one > other for one, other in zip(replayed, fresh, strict=True))
     assert 0.2 < num_slower / pairs < 0.8, "chance says a half; 0.065 is one standard deviation"
+
+
+@pytest.mark.parametrize("text", ["12 × 34 = ?", "100 € → $", "\N{THUMBS UP SIGN}" * 6])
+async def test_a_text_without_words_is_answered_and_never_compared(tmp_path: Path, text: str) -> None:
+    async with similar(tmp_path) as (stack, encoder):
+        stack.small.otherwise = echo()
+        reply = await call(stack, text)
+        assert (reply.status, cache_of(reply)) == (200, "miss")
+        assert (encoder.texts, stack.lines("semantic_tier_failed")) == ([], [])
+
+
+@pytest.mark.parametrize("is_guard", [True, False], ids=["guard", "comparison"])
+async def test_an_error_of_the_semantic_tier_fails_no_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_guard: bool
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise IndexError("of a text that nobody thought of")
+
+    async with similar(tmp_path) as (stack, _):
+        stack.small.otherwise = echo()
+        await keep(stack, STORED)
+        if is_guard:
+            monkeypatch.setattr(semantic_stage, "guard_of", fail)
+        else:
+            monkeypatch.setattr(NearMatchModel, "match_probability", fail)
+        stack.small.otherwise = echo(0.5)
+        reply = await call(stack, NEAR)
+        assert (reply.status, cache_of(reply)) == (200, "miss")
+        assert len(stack.lines("semantic_tier_failed")) == 1
+        monkeypatch.undo()
+        stack.small.otherwise = echo(10 * SLOW_S)
+        assert cache_of(await call(stack, NEAR.replace("big", "large"))) == "hit-semantic"

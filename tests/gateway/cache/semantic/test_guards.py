@@ -182,3 +182,8 @@ def test_foreign_names_and_words_in_english_questions_are_nothing_to_stop_at(tex
 
 def test_an_emoji_and_other_punctuation_are_nothing_to_suspect() -> None:
     assert not is_suspicious("How do I reset it? 🙂 — “quickly”…\nThanks\tall")
+
+
+@pytest.mark.parametrize("text", ["", " ", "12 × 34 = ?", "100 € → $", "\N{THUMBS UP SIGN}" * 6, "¿¿¿¿¿¿¿¿", "١٢٣٤٥٦٧"])
+def test_a_text_without_a_word_is_too_short_in_any_script(text: str) -> None:
+    assert text_guard(text) == "too_short"

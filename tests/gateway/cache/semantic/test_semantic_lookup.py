@@ -6,9 +6,12 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
 from gateway.cache.audit.route_stats import TenantRoute
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.semantic.semantic_lookup import LookupSubject, SemanticLookup
+from gateway.cache.semantic.semantic_tier import SemanticTier
 from tests.gateway.cache.semantic.test_semantic_tier import World, request, wanted_by
 
 
@@ -57,6 +60,22 @@ async def test_without_a_neighbour_or_without_a_vector_there_is_no_hit_and_a_rea
     await blind.comes(None)
     assert (alone.lookup.reason(None), blind.lookup.reason(None)) == ("alone", "no_vector")
     assert alone.hits == blind.hits == []
+
+
+async def test_a_search_or_a_comparison_that_fails_ends_the_lookup_and_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise IndexError("of a text that nobody thought of")
+
+    for name in ("find", "nearest"):
+        case = Lookup()
+        with monkeypatch.context() as patched:
+            patched.setattr(SemanticTier, name, fail)
+            await case.comes(case.world.vector)
+        assert case.lookup.done.done(), name
+        assert (case.lookup.reason(None), case.hits) == ("failed", [])
+        assert [type(error) for error in case.world.failures] == [IndexError]
 
 
 async def test_a_lookup_that_was_closed_reports_nobody_and_lets_go_of_its_vector() -> None:

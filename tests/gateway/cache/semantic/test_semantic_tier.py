@@ -32,11 +32,13 @@ class World:
     def __init__(self, rule: Cache = RULE) -> None:
         self.now = 1000.0
         self.barred: set[bytes] = set()
+        self.failures: list[BaseException] = []
         self.exact = ExactTier(on_removed=lambda entry: self.semantic.removed(entry))
         self.semantic = SemanticTier(
             self.exact,
             track_of=lambda exact: None,
             is_barred=lambda exact: exact in self.barred,
+            on_failure=self.failures.append,
             wall=lambda: self.now,
         )
         self.index = VectorIndex(DIMENSIONS, "words")
@@ -214,7 +216,13 @@ def test_vectors_of_another_encoder_are_left_alone_and_early_ones_wait() -> None
     world.semantic.taken(msgspec.structs.replace(sent, encoder="another"))
     assert len(world.index) == 0
 
-    early = SemanticTier(world.exact, track_of=lambda _: None, is_barred=lambda _: False, wall=lambda: world.now)
+    early = SemanticTier(
+        world.exact,
+        track_of=lambda _: None,
+        is_barred=lambda _: False,
+        on_failure=world.failures.append,
+        wall=lambda: world.now,
+    )
     early.taken(sent)
     assert early.num_entries == 0
     early.open(world.index, "words")

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.cache.grammar.word_lists import words_of
-from gateway.cache.similarity.differences import Differences, differences
+from gateway.cache.similarity.differences import Differences, compare_wordings, differences
+from gateway.cache.similarity.standalone import MAX_CHARS
+from gateway.cache.similarity.wording import Wording
+
+MAX_S = 0.01
+"""Of the event loop, for the comparison of two texts."""
 
 
 def test_equal_texts_differ_in_nothing() -> None:
@@ -56,3 +64,32 @@ def _is_close(one: Differences, other: Differences) -> bool:
     return [round(float(value), 9) for value in msgspec.structs.astuple(one)[:-1]] == [
         round(float(value), 9) for value in msgspec.structs.astuple(other)[:-1]
     ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("above ", "under "),
+        ("even ", "also "),
+        ("from ", "between "),
+        ("on ", "off "),
+        ("able ", "unable "),
+        ("five ", "six "),
+        ("aaing ", "bbing "),
+        ("l'a ", "d'b "),
+        ("x then ", "then y "),
+        ("inside until above during off ", "behind since under after away "),
+    ],
+)
+@pytest.mark.parametrize("begins", [("", ""), ("How do I reset a router the ", "How do I reset a router a ")])
+def test_words_repeated_up_to_the_longest_text_take_no_time(one: str, other: str, begins: tuple[str, str]) -> None:
+    ours, theirs = (
+        Wording.of((begin + unit * MAX_CHARS)[:MAX_CHARS].rpartition(" ")[0])
+        for begin, unit in zip(begins, (one, other), strict=True)
+    )
+    took = []
+    for _ in range(5):
+        begun = time.thread_time()
+        compare_wordings(ours, theirs)
+        took.append(time.thread_time() - begun)
+    assert min(took) < MAX_S

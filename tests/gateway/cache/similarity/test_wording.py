@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,3 +62,10 @@ def test_a_part_of_a_program_keeps_its_form() -> None:
     assert [word.stem for word in Wording.of("What does sorted do in Python?").words if word.is_code] == ["sorted"]
     assert not any(word.is_code for word in Wording.of("What does sorted do in Porto?").words)
     assert not any(word.text == "the" and word.is_code for word in Wording.of("Is the loop of Python slow?").words)
+
+
+@pytest.mark.parametrize("part", ["a'", "a.a", "1'", "a_'", "`a", "a+"])
+def test_a_word_without_an_end_takes_time_by_its_length(part: str) -> None:
+    begun = time.process_time()
+    Wording.of(part * 20_000)
+    assert time.process_time() - begun < 1.0
