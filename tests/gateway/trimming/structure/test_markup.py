@@ -140,6 +140,45 @@ def test_what_is_no_markup_is_read_as_before(text: str) -> None:
     assert "".join(block.text for block in blocks_of(text)) == text
 
 
+FACT = "The pump weighs 35 kg."
+FILLER = "".join(f"Gate number {n} was painted in a calm colour by the crew. " for n in range(60))
+QUESTION = "How much does the pump weigh?"
+
+
+@pytest.mark.parametrize("before", ["We like AT&T!", "We do R&D", "Q&A:\n\n", "See http://a.b/c?x=1&y=2\n", "x &amp;"])
+def test_an_ampersand_leaves_the_text_around_it_to_cut(before: str) -> None:
+    after = extract(f"<doc>\n{FILLER}{before} {FACT} {FILLER}</doc>", QUESTION, 700)
+    assert FACT in after
+    assert after.count("<doc>") == after.count("</doc>") == 1
+
+
+@pytest.mark.parametrize("name", ["String", "T"])
+def test_a_word_like_a_tag_is_text(name: str) -> None:
+    documents = "".join(
+        f'<document index="{n}">\nUse List<{name}> for gate {n}. {FILLER[:400]}\n{FACT if n == 7 else ""}</document>\n'
+        for n in range(12)
+    )
+    after = extract(f"{documents}<{name}>{FILLER[:80]}</{name}>\n", QUESTION, 700)
+    assert FACT in after
+    assert after.count("<document") == after.count("</document>") > 0
+
+
+@pytest.mark.parametrize("end", ["", "</p>"], ids=["no end", "one end"])
+@pytest.mark.parametrize("name", ["p", "li", "P"])
+def test_elements_of_html_need_no_end(name: str, end: str) -> None:
+    body = "".join(f'<{name} title="A. Gate. {n}">Gate {n} was painted. It was calm there.\n' for n in range(60))
+    page = f"<html>\n<body>\n<div>\n{body}</div>\n<ul>\n{body}{FACT}{end}</ul>\n</body>\n</html>\n"
+    assert [block.kind for block in blocks_of(page) if block.text.strip()] == ["markup"]
+    after = extract(page, QUESTION, 500)
+    assert FACT in after
+    assert after.startswith("<html>\n<body>\n")
+    assert after.endswith("</ul>\n</body>\n</html>")
+    for seed in range(8):
+        rest = part(page, 0.2, seed)
+        assert rest.count("<div>") == rest.count("</div>")
+        assert rest.count("<") == rest.count(">"), "no tag is cut"
+
+
 def test_entities_are_never_expanded() -> None:
     names = "abcdefghij"
     entities = "".join(f'<!ENTITY {name} "{f"&{before};" * 10}">' for before, name in itertools.pairwise(names))
