@@ -39,7 +39,7 @@ _MAX_WITHIN: Final = 3
 _ENDS_PARAGRAPH: Final = re.compile(r"\n[^\S\n]*\n\s*\Z")
 _QUOTED: Final = re.compile(r"""\s*+(?:["'“„«»「『‘`])""")
 _SENTENCE_GAP: Final = re.compile(r"(?<=[.!?])\s+(?=\S)")
-_TAG: Final = re.compile(r"</?[A-Za-z][^<>]*>")
+_TAG: Final = re.compile(r"</?[^\W\d][^<>]*>")
 _BARE_CHARS: Final = 2000
 _JSON_WORD: Final = re.compile(r"\bjson\b|\bschema\b", re.IGNORECASE)
 

@@ -23,20 +23,27 @@ MIN_CHARS: Final = 64
 MAX_SPARE_PASSES: Final = 4
 """Lengths of the text that may be read for elements that turn out to have no end; no further one is read then."""
 
-_START: Final = re.compile(r"<(?:(?<=\n.)|(?<!(?s:.).))(?=[A-Za-z_!?])")
-"""Beginning of markup at the beginning of a line; the bracket comes first, because it is searched for quickly."""
+MIN_LABELLED_CHARS: Final = 1200
+"""Length below which an element behind a label on its line belongs to that line."""
+MAX_INDENT: Final = 40
+"""Columns up to which an element may be indented."""
+
+_START: Final = re.compile(r"<(?=[^\W\d]|[!?])")
+_NEW_LINE: Final = re.compile(r"(?:\A|(?:\A|\n|[:：])[^\S\n]*\n)[ \t]+\Z")
+"""What stands before an element that is indented: a blank line, or one with a colon at its end."""
 _NAME: Final = r"[^\W\d][\w:.-]*+"
 _CLOSED: Final = re.compile(rf"</({_NAME})\s*+>")
 _TOKEN: Final = re.compile(
     rf"<(?:(?P<special>!--|!\[CDATA\[|!DOCTYPE\b|!doctype\b|\?(?!php))|/(?P<closed>{_NAME})\s*+>"
-    rf"""|(?P<opened>{_NAME})(?=[\s/>])(?:[^<>"'/]|"[^"<]*"|'[^'<]*'|/(?!>))*+(?P<empty>/)?>)\s*+"""
+    rf"""|(?P<opened>{_NAME})(?=[\s/>])(?:[^<>"'/]|"[^"<]*"|'[^'<]*'|"[^"\n]{{0,500}}"|'[^'\n]{{0,500}}'|/(?!>))*+"""
+    r"(?P<empty>/)?>)\s*+"
 )
 _ENDS: Final = {"!--": "-->", "![CDATA[": "]]>", "?": "?>"}
 _DOCTYPE: Final = re.compile(r"""<!(?i:doctype)\b(?:[^\[<>"']|"[^"]*"|'[^']*')*+(?:\[(?P<subset>))?""")
 _SUBSET_TOKEN: Final = re.compile(r"""<!--|<\?|"|'|\]\s*+>""")
 _SUBSET_ENDS: Final = {"<!--": "-->", "<?": "?>", '"': '"', "'": "'"}
 _SPACE: Final = re.compile(r"\s*+")
-_LETTER: Final = re.compile(r"<[/A-Za-z]")
+_LETTER: Final = re.compile(r"</?[^\W\d]")
 _VOID: Final = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
 )
@@ -78,7 +85,7 @@ class _Element:
 
 
 def markup_spans(text: str, opaque: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return where elements stand that begin at the beginning of a line, those side by side as one.
+    """Return where elements and comments stand that begin a line or follow its label, those side by side as one.
 
     Args:
         text: The text.
@@ -89,7 +96,7 @@ def markup_spans(text: str, opaque: Sequence[tuple[int, int]]) -> list[tuple[int
     quoted: list[int] | None = None
     for found in _START.finditer(text):
         start = found.start()
-        if start < end or source.behind_opaque(start) > start:
+        if start < end or (least := _least_chars(text, start)) < 0 or source.behind_opaque(start) > start:
             continue
         quoted = _string_bounds(text) if quoted is None else quoted
         if bisect_right(quoted, start) % 2:
@@ -100,10 +107,23 @@ def markup_spans(text: str, opaque: Sequence[tuple[int, int]]) -> list[tuple[int
         is_read = reader.read(start)
         num_spare -= reader.reached - max(start, reader.end)
         if is_read:
+            if reader.end - start < least:
+                end = reader.roots[0].end
+                continue
             end = reader.end
-            if end - start >= MIN_CHARS:
-                spans.append((start, end))
+            spans.append((start, end))
     return spans
+
+
+def _least_chars(text: str, start: int) -> int:
+    """Return the length from which an element at a place counts as markup; -1 where none may begin."""
+    if start == 0 or text[start - 1] == "\n":
+        return 0 if text.startswith("<!--", start) else MIN_CHARS
+    if text[start - 1] not in " \t":
+        return -1
+    if start > 1 and text[start - 2] in ":：":
+        return MIN_LABELLED_CHARS
+    return MIN_CHARS if _NEW_LINE.search(text, max(0, start - MAX_INDENT), start) else -1
 
 
 def markup_nodes(text: str, opaque: Sequence[tuple[int, int]], divide: Divide) -> SegmentNode | None:
@@ -193,7 +213,7 @@ class _Reader:
                 place = max(behind, bracket + 1)
                 continue
             place = end
-            if not token["special"] or (self.roots and not self._stack):
+            if self.end == end:
                 prolog = end
         return bool(self.roots)
 
@@ -202,6 +222,8 @@ class _Reader:
         if token["special"]:
             if self._stack:
                 self._add(_Stretch(start, end, self._literal(token, end)))
+            elif start == token.start() and token["special"] == "!--":
+                self._add(_Stretch(start, end))
             elif self.roots:
                 self._extend_root(end)
             return end
@@ -302,7 +324,7 @@ class _Reader:
             element.text_start = end
 
     def _extend_root(self, end: int) -> None:
-        """Count comments behind an element outside of any as a part of its end."""
+        """Count what stands behind an element outside of any, and is none, as a part of its end."""
         root = self.roots[-1]
         if isinstance(root.node, SegmentGroup):
             root.node.extend_closing(self._text[root.end : end])
@@ -377,7 +399,7 @@ def _string_bounds(text: str) -> list[int]:
         is_code = not (begin == 0 or text[begin - 1] == "\n") or text[end : end + 1] not in ("\n", "\r", "")
         if is_code:
             bounds.append(begin)
-    return bounds
+    return bounds[: len(bounds) // 2 * 2]  # a mark without a partner encloses nothing
 
 
 def _space_end(text: str, place: int) -> int:

@@ -179,6 +179,58 @@ def test_elements_of_html_need_no_end(name: str, end: str) -> None:
         assert rest.count("<") == rest.count(">"), "no tag is cut"
 
 
+ITEMS = "".join(
+    f"<item id='{n}'>\n<t>Gate {n}</t>\n<p>{FILLER[:300]}{FACT if n == 9 else ''}</p>\n</item>\n" for n in range(20)
+)
+ROOTS = {
+    "indented": "".join(f"  {line}\n" for line in f"<items>\n{ITEMS}</items>".splitlines()),
+    "indented below words": "Look at this:\n\n"
+    + "".join(f"\t{line}\n" for line in f"<items>\n{ITEMS}</items>".splitlines()),
+    "behind a label": f"Page: <items>{ITEMS}</items>\n",
+    "behind three marks": f'The mark """ opens a string.\n\n<items>\n{ITEMS}</items>\n',
+    "a script": f"<HTML>\n<BODY>\n<SCRIPT>if (a<b) c();</SCRIPT>\n<items>\n{ITEMS}</items></BODY>\n</HTML>\n",
+    "a bracket in quotes": f"<items onclick=\"if (a<b) c()\" title='<'>\n{ITEMS}</items>\n",
+    "other letters": f"<items>\n<документ>\n{ITEMS}</документ>\n<文書 番号='1'>{ITEMS}</文書></items>",
+    "other letters first": f"<éléments>\n<items>\n{ITEMS}</items></éléments>",
+}
+
+
+@pytest.mark.parametrize("text", ROOTS.values(), ids=ROOTS.keys())
+def test_elements_are_seen_wherever_a_line_begins(text: str) -> None:
+    assert "markup" in [block.kind for block in blocks_of(text)]
+    after = extract(text, QUESTION, 900)
+    assert FACT in after
+    assert after.count("<items") == after.count("</items>") == 1
+    assert 0 < after.count("<item id") == after.count("</item>") < 20
+    assert after.count("<p>") == after.count("</p>")
+
+
+def test_a_short_element_behind_a_label_is_prose() -> None:
+    text = "Key: <b>The gate is blue.</b> It is old.\n" * 40
+    assert [block.kind for block in blocks_of(text)] == ["prose"]
+
+
+@pytest.mark.parametrize("comment", ["<!-- Key: A. B. C. D -->", f"<!--\n{FILLER[:300]}\n-->"])
+@pytest.mark.parametrize("rest", ["", "<doc>\n<p>" + FILLER + "</p>\n</doc>\n", "<open>\n"])
+def test_a_comment_of_its_own_goes_whole(comment: str, rest: str) -> None:
+    text = f"{FILLER}\n\n{comment}\n{rest}\n{FILLER}\n"
+    for seed in range(20):
+        after = part(text, 0.4, seed)
+        assert comment in after or ("Key" not in after and after.count("-->") == after.count("<!--"))
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["escapes", "escapes beside signs"])
+def test_json_in_markup_keeps_its_escapes(mixed: bool) -> None:
+    spoken = "<b>Gate & co</b> was painted. " * 60
+    data = json.dumps([{"id": n, "h": spoken} for n in range(5)])
+    data = data.replace("<", "\\u003c").replace(">", "\\u003E").replace("&", "\\u0026")
+    data = data.replace("painted. ", "painted &amp; &gt; done. ") if mixed else data
+    for document in (f"<items>\n{data}\n</items>\n", f"<a>\n<c><![CDATA[{data}]]></c>{ITEMS}</a>\n"):
+        for seed in range(8):
+            after = part(document, 0.3, seed)
+            assert "b" not in {element.tag for element in ElementTree.fromstring(after).iter()}
+
+
 def test_entities_are_never_expanded() -> None:
     names = "abcdefghij"
     entities = "".join(f'<!ENTITY {name} "{f"&{before};" * 10}">' for before, name in itertools.pairwise(names))
