@@ -96,7 +96,7 @@ _REQUEST: Final = re.compile(
     re.IGNORECASE,
 )
 _COMMENT: Final = re.compile(r"^\s*(?:[#;%]+|//+|--+|/?\*+|<!--)|(?<=\s)(?:#|//|--|/\*)(?=\s)")
-_CELL_END: Final = re.compile(r"[|\t]|\"\s*[:,]\s*\"?|[\"'],|</?[^<>\n]{1,200}>|<!--|-->|\*/")
+_CELL_END: Final = re.compile(r"[|\t]|\"\s*[:,]\s*\"?|[\"'],|<!--|-->|</?[^<>!\n][^<>\n]{0,200}>|\*/")
 _EDGES: Final = " \t\r\n\"'“”{}[]()<>*_`,;#/-•"
 _REMARK: Final = re.compile(r"(?:TODO|FIXME|XXX|HACK|NOTE|BUG|OPTIMIZE)\b")
 """Mark of a remark to those who write the code."""
