@@ -41,7 +41,6 @@ _QUOTED: Final = re.compile(r"""\s*+["'“„«»「『‘`](?![^"'”“»«」
 """Beginning of a quotation; one of a few words, behind which the sentence goes on, is a part of it."""
 _SENTENCE_END: Final = re.compile(r"""[.!?…。！？。؟।]["')\]”’»*_]*\s*\Z|\n[^\S\n]*\n\s*\Z""")
 _ITEM: Final = re.compile(r"[\s>]*(?:[-*+•#|]|\d{1,9}[.)]|[a-z]\))\s")
-_SMALL: Final = re.compile(r"[\s>]*[^\W\d_A-Z]")
 _MIN_LINE_CHARS: Final = 50
 """Length from which a line may be one that is broken at its end; the next line of a shorter one begins small."""
 _SENTENCE_GAP: Final = re.compile(r"(?<=[.!?])\s+(?=\S)")
@@ -157,7 +156,7 @@ def _rest_of(segment: TextSegment) -> Iterator[TextSegment]:
     for child in group.children[segment.place + 1 :]:
         if _SENTENCE_END.search(before[-40:]) or not isinstance(child, TextSegment):
             return
-        is_broken = len(before.rstrip()) >= _MIN_LINE_CHARS or _SMALL.match(child.text) is not None
+        is_broken = len(before.rstrip()) >= _MIN_LINE_CHARS or child.text.lstrip("> \t")[:1].islower()
         if before.endswith("\n") and (not is_broken or _ITEM.match(child.text) is not None):
             return
         yield child

@@ -94,9 +94,16 @@ def markup_spans(text: str, opaque: Sequence[tuple[int, int]]) -> list[tuple[int
     spans = list[tuple[int, int]]()
     end, num_spare, source = 0, MAX_SPARE_PASSES * len(text), _Source(text, opaque)
     quoted: list[int] | None = None
+    is_diff = "\n@@ -" in text  # its lines are indented by their signs
     for found in _START.finditer(text):
         start = found.start()
-        if start < end or (least := _least_chars(text, start)) < 0 or source.behind_opaque(start) > start:
+        is_first = start == 0 or text[start - 1] == "\n"
+        if (
+            start < end
+            or (is_diff and not is_first)
+            or (least := _least_chars(text, start)) < 0
+            or source.behind_opaque(start) > start
+        ):
             continue
         quoted = _string_bounds(text) if quoted is None else quoted
         if bisect_right(quoted, start) % 2:
@@ -278,13 +285,15 @@ class _Reader:
         close = _RAW_ENDS[element.name].search(self._text, element.content_start)
         if close is None:
             return -1
-        body, node = self._text[element.content_start : close.start()], None
-        if self._divide is not None and len(body) > WHOLE_CHARS and not _LETTER.search(body):
-            language = "javascript" if element.name == "script" else "css"
-            opening = self._text[element.start : element.content_start]
-            node = MarkupGroup(
-                [code_group(body, language)], mark_line=_MARK_LINE, opening=opening, closing=close.group()
-            )
+        body = self._text[element.content_start : close.start()]
+        node: SegmentGroup | None = None
+        opening = self._text[element.start : element.content_start]
+        if self._divide is not None and len(body) > WHOLE_CHARS:
+            if "json" in opening:
+                node = SegmentGroup(self._divide(body), opening, close.group())
+            elif not _LETTER.search(body):
+                code = code_group(body, "javascript" if element.name == "script" else "css")
+                node = MarkupGroup([code], mark_line=_MARK_LINE, opening=opening, closing=close.group())
         self._add(_Stretch(element.start, close.end(), node))
         return close.end()
 

@@ -205,6 +205,24 @@ def test_elements_are_seen_wherever_a_line_begins(text: str) -> None:
     assert after.count("<p>") == after.count("</p>")
 
 
+def test_a_diff_of_elements_stays_a_diff() -> None:
+    hunks = "".join(
+        f"@@ -{n},5 +{n},5 @@\n \n <div class='gate'>\n-  <b>Old {n}</b>\n+  <b>New {n}</b>\n </div>\n"
+        for n in range(1, 60)
+    )
+    text = f"--- a/x.html\n+++ b/x.html\n{hunks}"
+    assert [block.kind for block in blocks_of(text)] == ["diff"]
+
+
+def test_data_in_a_script_stays_valid() -> None:
+    data = {"@type": "Gates", "items": [{"name": f"Gate {n}", "note": "Painted <b>calmly</b>."} for n in range(40)]}
+    page = f'<html>\n<script type="application/ld+json">\n{json.dumps(data, indent=1)}\n</script>\n{ITEMS}</html>\n'
+    after = extract(page, "What is the note of Gate 17?", 900)
+    assert "Gate 17" in after
+    inside = after.split('ld+json">')[1].split("</script>")[0]
+    assert 0 < len(json.loads(inside)["items"]) < 40
+
+
 def test_a_short_element_behind_a_label_is_prose() -> None:
     text = "Key: <b>The gate is blue.</b> It is old.\n" * 40
     assert [block.kind for block in blocks_of(text)] == ["prose"]
