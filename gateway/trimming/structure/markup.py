@@ -113,12 +113,11 @@ def markup_spans(text: str, opaque: Sequence[tuple[int, int]]) -> list[tuple[int
         reader = _Reader(source, None)
         is_read = reader.read(start)
         num_spare -= reader.reached - max(start, reader.end)
-        if is_read:
-            if reader.end - start < least:
-                end = reader.roots[0].end
-                continue
+        if is_read and reader.end - start >= least:
             end = reader.end
             spans.append((start, end))
+        elif is_read:
+            end = reader.roots[0].end
     return spans
 
 
