@@ -40,6 +40,7 @@ _ENDS_PARAGRAPH: Final = re.compile(r"\n[^\S\n]*\n\s*\Z")
 _QUOTED: Final = re.compile(r"""\s*+["'“„«»「『‘`](?![^"'”“»«」』’`]{1,60}(?<![,.!?])["'”“»«」』’`]\s*\w)""")
 """Beginning of a quotation; one of a few words, behind which the sentence goes on, is a part of it."""
 _SENTENCE_END: Final = re.compile(r"""[.!?…。！？。؟।]["')\]”’»*_]*\s*\Z|\n[^\S\n]*\n\s*\Z""")
+_WORD: Final = re.compile(r"\w")
 _ITEM: Final = re.compile(r"[\s>]*(?:[-*+•#|]|\d{1,9}[.)]|[a-z]\))\s")
 _MIN_LINE_CHARS: Final = 50
 """Length from which a line may be one that is broken at its end; the next line of a shorter one begins small."""
@@ -154,8 +155,10 @@ def _rest_of(segment: TextSegment) -> Iterator[TextSegment]:
         return
     before = segment.text
     for child in group.children[segment.place + 1 :]:
-        if _SENTENCE_END.search(before[-40:]) or not isinstance(child, TextSegment):
+        if not isinstance(child, TextSegment):
             return
+        if _SENTENCE_END.search(before[-40:]) and (before.endswith("\n") or _WORD.search(child.text) is not None):
+            return  # marks alone belong to the line before them
         is_broken = len(before.rstrip()) >= _MIN_LINE_CHARS or child.text.lstrip("> \t")[:1].islower()
         if before.endswith("\n") and (not is_broken or _ITEM.match(child.text) is not None):
             return

@@ -205,6 +205,15 @@ def test_elements_are_seen_wherever_a_line_begins(text: str) -> None:
     assert after.count("<p>") == after.count("</p>")
 
 
+def test_names_in_any_letters_stay_in_pairs() -> None:
+    text = "".join(
+        f"<документ номер='{n}'>\nВорота {n} синие. Было тихо. Никто не пришёл.\n</документ>\n" for n in range(40)
+    )
+    after = extract(text, "Ворота 17?", 500)
+    assert "Ворота 17" in after
+    assert after.count("<документ номер") == after.count("</документ>")
+
+
 def test_a_diff_of_elements_stays_a_diff() -> None:
     hunks = "".join(
         f"@@ -{n},5 +{n},5 @@\n \n <div class='gate'>\n-  <b>Old {n}</b>\n+  <b>New {n}</b>\n </div>\n"
