@@ -37,9 +37,15 @@ _MARKS_OF_ROWS: Final = ("[", "|", ">", "<")
 _MAX_WITHIN: Final = 3
 """Number of questions within a text up to which they are the question; a text with more has them as its subject."""
 _ENDS_PARAGRAPH: Final = re.compile(r"\n[^\S\n]*\n\s*\Z")
-_QUOTED: Final = re.compile(r"""\s*+(?:["'“„«»「『‘`])""")
+_QUOTED: Final = re.compile(r"""\s*+["'“„«»「『‘`](?![^"'”“»«」』’`]{1,60}(?<![,.!?])["'”“»«」』’`]\s*\w)""")
+"""Beginning of a quotation; one of a few words, behind which the sentence goes on, is a part of it."""
+_SENTENCE_END: Final = re.compile(r"""[.!?…。！？。؟।]["')\]”’»*_]*\s*\Z|\n[^\S\n]*\n\s*\Z""")
+_WORD: Final = re.compile(r"\w")
+_ITEM: Final = re.compile(r"[\s>]*(?:[-*+•#|]|\d{1,9}[.)]|[a-z]\))\s")
+_MIN_LINE_CHARS: Final = 50
+"""Length from which a line may be one that is broken at its end; the next line of a shorter one begins small."""
 _SENTENCE_GAP: Final = re.compile(r"(?<=[.!?])\s+(?=\S)")
-_TAG: Final = re.compile(r"</?[A-Za-z][^<>]*>")
+_TAG: Final = re.compile(r"</?[^\W\d][^<>]*>")
 _BARE_CHARS: Final = 2000
 _JSON_WORD: Final = re.compile(r"\bjson\b|\bschema\b", re.IGNORECASE)
 
@@ -68,7 +74,8 @@ def pin_orders(layout: SegmentGroup, room_bytes: int) -> list[TextSegment]:
     """
     orders = _Orders(layout)
     questions = [segment for segment in orders.alone if _is_question(segment)]
-    _pin(orders.sure, max(room_bytes * MAX_SHARE / 2, SURE_BYTES))
+    left_bytes = _pin(orders.sure, max(room_bytes * MAX_SHARE / 2, SURE_BYTES))
+    _pin([segment for order in orders.sure if order.is_retained for segment in _rest_of(order)], left_bytes)
     left_bytes = _pin(questions, _most(questions, room_bytes * MAX_SHARE / 2))
     _pin(orders.alone, _most(orders.alone, room_bytes * MAX_SHARE / 2 + left_bytes))
     for segments in (orders.within, orders.structured, orders.instructing):
@@ -139,6 +146,24 @@ def _pin(segments: Sequence[TextSegment], most_bytes: float) -> float:
             most_bytes -= segment.num_bytes
             segment.retain()
     return most_bytes
+
+
+def _rest_of(segment: TextSegment) -> Iterator[TextSegment]:
+    """Yield the segments that a sentence goes on with: behind broken lines, or where it is longer than a segment."""
+    group = segment.parent
+    if type(group) is not SegmentGroup:
+        return
+    before = segment.text
+    for child in group.children[segment.place + 1 :]:
+        if not isinstance(child, TextSegment):
+            return
+        if _SENTENCE_END.search(before[-40:]) and (before.endswith("\n") or _WORD.search(child.text) is not None):
+            return  # marks alone belong to the line before them
+        is_broken = len(before.rstrip()) >= _MIN_LINE_CHARS or child.text.lstrip("> \t")[:1].islower()
+        if before.endswith("\n") and (not is_broken or _ITEM.match(child.text) is not None):
+            return
+        yield child
+        before = child.text
 
 
 def _most(segments: Sequence[TextSegment], share_bytes: float) -> float:

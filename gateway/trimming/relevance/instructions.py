@@ -38,17 +38,25 @@ _OTHER_VERBS: Final = (
     "ringkaslah|terjemahkan|jelaskan|tulis|tuliskan|jawab|sebutkan|buat|bandingkan|gunakan|hãy|tóm tắt|dịch|"
     "giải thích|viết|trả lời|liệt kê|so sánh|sammanfatta|översätt|förklara|skriv|svara|lista|oversæt|forklar|"
     "sammenfat|svar|oppsummer|oversett|forklar|foglald|fordítsd|magyarázd|írd|írj|válaszolj|sorold|shrň|přelož|"
-    "vysvětli|napiš|odpověz|vyjmenuj|rezumă|tradu|explică|scrie|răspunde|enumeră|суммируй|резюмируй|кратко|"
-    "перескажи|переведи|объясни|опиши|напиши|ответь|перечисли|назови|найди|сравни|укажи|выдели|используй|отвечай|"
-    "сделай|підсумуй|переклади|поясни|опиши|напиши|дай відповідь|перелічи|назви|знайди|порівняй"
+    "vysvětli|napiš|odpověz|vyjmenuj|rezumă|tradu|explică|scrie|răspunde|enumeră|кратко|"
+    "(?:суммируй|резюмируй|перескажи|переведи|объясни|опиши|напиши|ответь|перечисли|назови|найди|сравни|укажи|выдели|"
+    "используй|отвечай|сделай|подведи|составь|проанализируй|дай)(?:те)?|підсумуй(?:те)?|перекла(?:ди|діть)|"
+    "поясн(?:и|іть)|опиш(?:и|іть)|напиш(?:и|іть)|дай(?:те)? відповідь|переліч(?:и|іть)|назв(?:и|іть)|"
+    "знайд(?:и|іть)|порівняй(?:те)?|резюмуй(?:те)?|склад(?:и|іть)|"
+    "tradu(?:cid|zcan)|resum(?:id|an)|expli(?:cad|quen)|descri(?:bid|ban)|escri(?:bid|ban)|respond(?:ed|an)|"
+    "enumer(?:ad|en)|listad|listen|decidme|díganme|encontrad|encuentren|compar(?:ad|en)|indi(?:cad|quen)|us(?:ad|en)|"
+    "(?:fassen|übersetzen|erklären|beschreiben|schreiben|nennen|antworten|beantworten|listen|geben|finden|vergleichen|"
+    "erstellen|zählen|verwenden|benutzen|achten) sie"
 )
 _VERBS: Final = f"{_TASK_VERBS}|{_PLAIN_VERBS}|{_OTHER_VERBS}"
+_MARKS: Final = r"[\W\d_]*+(?:[a-z]{1,3}\)[\W_]*+)?"
+"""Whatever stands before the words: bullets, numbers, boxes, arrows, marks of emphasis, and letters such as `a)`."""
 _LEAD: Final = (
-    r"[-*•>#\d.)\s]*+(?:(?:now|then|also|finally|first|next|dann|nun|puis|ahora|теперь),? "
+    rf"{_MARKS}(?:(?:and )?(?:now|then|also|finally|first|next|dann|nun|puis|ahora|теперь),? "
     r"|(?:for|in|from|with|if|after|before)\b[^,.\n]{1,60}, )?"
 )
-_IMPERATIVE: Final = re.compile(rf"{_LEAD}(?:{_VERBS})(?!\w)", re.IGNORECASE)
-_TASK: Final = re.compile(rf"{_LEAD}(?:{_TASK_VERBS}|{_OTHER_VERBS})(?!\w)", re.IGNORECASE)
+_IMPERATIVE: Final = re.compile(rf"{_LEAD}(?:{_VERBS})(?![^\W_])", re.IGNORECASE)
+_TASK: Final = re.compile(rf"{_LEAD}(?:{_TASK_VERBS}|{_OTHER_VERBS})(?![^\W_])", re.IGNORECASE)
 _POLITE: Final = re.compile(
     r"\b(?:please|kindly|you (?:must|should|are to|need to|will|may not|can't|cannot)|your (?:task|job|goal|answer"
     r"|response|reply)|make sure|be sure|instructions?:|i(?:'d| would)? (?:want|need|like) you to"
@@ -60,15 +68,15 @@ _POLITE: Final = re.compile(
     re.IGNORECASE,
 )
 _LABELLED: Final = re.compile(
-    r"[-*•>#\s]*(?:important|reminder|attention|instructions?|task|your task|rules?|requirements?|constraints?"
+    rf"{_MARKS}(?:important|reminder|attention|instructions?|task|your task|rules?|requirements?|constraints?"
     r"|p\.?\s?s\.?|n\.?b\.?|goal|hint|note|request|prompt|user|output|format|language|tone|style|update|edit|bonus"
     r"|step|exercise|wichtig|achtung|aufgabe|anweisung(?:en)?|hinweis|schritt|attention|consignes?|tâche|étape"
-    r"|importante|atención|tarea|paso|compito|nota|важно|задача|重要|注意|任务|要求)\s?\d{0,3}\**\s?[:：]",
+    r"|importante|atención|tarea|paso|compito|nota|важно|задача|重要|注意|任务|要求)\s?\d{0,3}[*_]*\s?[:：]",
     re.IGNORECASE,
 )
 _QUESTION_LABEL: Final = re.compile(
-    r"[-*•>#\s]*(?:question|query|request|my question|frage|question à répondre|pregunta|pergunta|domanda|vraag"
-    r"|pytanie|вопрос|питання|问题|問題|質問|질문|سؤال|प्रश्न|คำถาม|câu hỏi|soru)\**\s?[:：]",
+    rf"{_MARKS}(?:question|query|request|my question|frage|question à répondre|pregunta|pergunta|domanda|vraag"
+    r"|pytanie|вопрос|питання|问题|問題|質問|질문|سؤال|प्रश्न|คำถาม|câu hỏi|soru)[*_]*\s?[:：]",
     re.IGNORECASE,
 )
 """Label of a question, whatever words it is put in."""
@@ -88,7 +96,7 @@ _REQUEST: Final = re.compile(
     re.IGNORECASE,
 )
 _COMMENT: Final = re.compile(r"^\s*(?:[#;%]+|//+|--+|/?\*+|<!--)|(?<=\s)(?:#|//|--|/\*)(?=\s)")
-_CELL_END: Final = re.compile(r"[|\t]|\"\s*[:,]\s*\"?|[\"'],|</?[^<>\n]{1,200}>|-->|\*/")
+_CELL_END: Final = re.compile(r"[|\t]|\"\s*[:,]\s*\"?|[\"'],|<!--|-->|</?[^<>!\n][^<>\n]{0,200}>|\*/")
 _EDGES: Final = " \t\r\n\"'“”{}[]()<>*_`,;#/-•"
 _REMARK: Final = re.compile(r"(?:TODO|FIXME|XXX|HACK|NOTE|BUG|OPTIMIZE)\b")
 """Mark of a remark to those who write the code."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 _MARKS: Final = re.compile(r"[`~]{3,}+")
-_LEAD: Final = re.compile(r"[ \t]*(?:>[ \t]?)*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?")
+_LEAD: Final = re.compile(r"[ \t]*(?:>[ \t]*)*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?")
 """What may stand before a mark: an indent, marks of a quotation, a bullet."""
 _MIDDLE_INFO: Final = re.compile(r"[\w+#.-]{0,24}\s*")
 """What may stand behind a mark in the middle of a line; more words belong to a sentence."""
@@ -71,6 +71,12 @@ def info_of(opening: str) -> str:
     """Return what the first line of a fence says of its content."""
     lead = _LEAD.match(opening)
     return opening[lead.end() if lead else 0 :].strip().lstrip("`~").strip()
+
+
+def lead_of(opening: str) -> str:
+    """Return what stands before each line of a fence, by its first one: an indent, and marks of a quotation."""
+    lead = _LEAD.match(opening)
+    return re.sub(r"[^\s>]", " ", lead.group()) if lead else ""
 
 
 def _marks_of(text: str) -> list[_Mark]:

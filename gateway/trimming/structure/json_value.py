@@ -155,12 +155,20 @@ class _Reader:
 
 def _string_group(text: str, begin: int, span: tuple[int, int]) -> SegmentNode:
     """Return a long string as sentences; `span` is that of the string, `begin` that of its key or of itself."""
-    spoken = json.loads(text[span[0] : span[1]], strict=False)
-    is_ascii = text[span[0] : span[1]].isascii()
-    pieces = [TextSegment(_escaped(sentence, is_ascii=is_ascii)) for sentence in sentences_of(spoken)]
+    spelt = text[span[0] : span[1]]
+    spoken = json.loads(spelt, strict=False)
+    hidden = [sign for sign in "<>&" if spoken.count(sign) != spelt.count(sign)]
+    if any(sign in spelt for sign in hidden):  # spelt in two ways
+        return TextSegment(text[begin : span[1]])
+    is_ascii = spelt.isascii()
+    pieces = [TextSegment(_escaped(sentence, hidden, is_ascii=is_ascii)) for sentence in sentences_of(spoken)]
     return StringGroup(pieces, text[begin : span[0]] + '"', '"')
 
 
-def _escaped(text: str, *, is_ascii: bool) -> str:
+def _escaped(text: str, hidden: Sequence[str], *, is_ascii: bool) -> str:
+    """Return the text as it stands in a string; `hidden` are signs of markup that have no place in it."""
     has_surrogates = any("\ud800" <= character <= "\udfff" for character in text) if not is_ascii else True
-    return json.dumps(text, ensure_ascii=is_ascii or has_surrogates)[1:-1]
+    spelt = json.dumps(text, ensure_ascii=is_ascii or has_surrogates)[1:-1]
+    for sign in hidden:
+        spelt = spelt.replace(sign, f"\\u{ord(sign):04x}")
+    return spelt

@@ -7,7 +7,7 @@ from typing import Final
 from gateway.trimming.structure.blocks import Block, blocks_of, fenced_blocks, is_diff, is_json, is_json_lines
 from gateway.trimming.structure.code import DIVIDED_BYTES, code_group
 from gateway.trimming.structure.entries import sections_group, yaml_group
-from gateway.trimming.structure.fences import fences_of, info_of
+from gateway.trimming.structure.fences import fences_of, info_of, lead_of
 from gateway.trimming.structure.json_value import json_group
 from gateway.trimming.structure.markup import markup_nodes
 from gateway.trimming.structure.rows import diff_group, json_lines_group, table_group
@@ -76,10 +76,24 @@ def _fence_node(text: str, depth: int) -> SegmentNode:
     if fence.body_start >= fence.body_end:
         return TextSegment(text)
     opening, body, closing = text[: fence.body_start], text[fence.body_start : fence.body_end], text[fence.body_end :]
+    lead = lead_of(opening)
     if fence.is_quoted:
-        return SegmentGroup([_lines_group(body, "> […]\n")], opening, closing)
+        return SegmentGroup([_lines_group(body, f"{lead}[…]\n")], opening, closing)
     node = _body_node(body, info_of(opening).split(" ")[0].lower(), depth + 1)
-    return TextSegment(text) if node is None else SegmentGroup([node], opening, closing)
+    if node is None:
+        return TextSegment(text)
+    if lead and type(node) is SegmentGroup:  # in prose a gap is marked within a line
+        node = _lines_group(body, f"{lead}[…]\n")
+    _indent_marks(node, lead)
+    return SegmentGroup([node], opening, closing)
+
+
+def _indent_marks(node: SegmentNode, lead: str) -> None:
+    """Let each mark of a gap begin as the lines of its fence do."""
+    if isinstance(node, LineGroup) and node.mark_line and not node.mark_line.startswith(lead):
+        node.mark_line = lead + node.mark_line.lstrip(" ")
+    for child in node.children if lead and isinstance(node, SegmentGroup) else ():
+        _indent_marks(child, lead)
 
 
 def _body_node(body: str, language: str, depth: int) -> SegmentNode | None:

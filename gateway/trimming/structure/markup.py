@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -19,30 +20,34 @@ MAX_DEPTH: Final = 40
 """Depth to which elements are divided; what is nested deeper goes whole."""
 MIN_CHARS: Final = 64
 """Length below which markup within prose counts as prose."""
-MAX_FAILED: Final = 2
-"""Elements whose tags do not match, after which no further one is read; each may cost the rest of the text twice."""
-MAX_OPEN: Final = 32
-"""Elements without an end, after which no further one is searched for."""
+MAX_SPARE_PASSES: Final = 4
+"""Lengths of the text that may be read for elements that turn out to have no end; no further one is read then."""
 
-_START: Final = re.compile(r"<(?:(?<=\n.)|(?<!(?s:.).))(?=[A-Za-z_!?])")
-"""Beginning of markup at the beginning of a line; the bracket comes first, because it is searched for quickly."""
-_NAME: Final = r"[A-Za-z_][\w:.-]*+"
-_FIRST_NAME: Final = re.compile(_NAME)
+MIN_LABELLED_CHARS: Final = 1200
+"""Length below which an element behind a label on its line belongs to that line."""
+MAX_INDENT: Final = 40
+"""Columns up to which an element may be indented."""
+
+_START: Final = re.compile(r"<(?=[^\W\d]|[!?])")
+_NEW_LINE: Final = re.compile(r"(?:\A|(?:\A|\n|[:：])[^\S\n]*\n)[ \t]+\Z")
+"""What stands before an element that is indented: a blank line, or one with a colon at its end."""
+_NAME: Final = r"[^\W\d][\w:.-]*+"
+_CLOSED: Final = re.compile(rf"</({_NAME})\s*+>")
 _TOKEN: Final = re.compile(
     rf"<(?:(?P<special>!--|!\[CDATA\[|!DOCTYPE\b|!doctype\b|\?(?!php))|/(?P<closed>{_NAME})\s*+>"
-    rf"""|(?P<opened>{_NAME})(?=[\s/>])(?:[^<>"'/]|"[^"<]*"|'[^'<]*'|/(?!>))*+(?P<empty>/)?>)\s*+"""
+    rf"""|(?P<opened>{_NAME})(?=[\s/>])(?:[^<>"'/]|"[^"<]*"|'[^'<]*'|"[^"\n]{{0,500}}"|'[^'\n]{{0,500}}'|/(?!>))*+"""
+    r"(?P<empty>/)?>)\s*+"
 )
 _ENDS: Final = {"!--": "-->", "![CDATA[": "]]>", "?": "?>"}
 _DOCTYPE: Final = re.compile(r"""<!(?i:doctype)\b(?:[^\[<>"']|"[^"]*"|'[^']*')*+(?:\[(?P<subset>))?""")
 _SUBSET_TOKEN: Final = re.compile(r"""<!--|<\?|"|'|\]\s*+>""")
 _SUBSET_ENDS: Final = {"<!--": "-->", "<?": "?>", '"': '"', "'": "'"}
 _SPACE: Final = re.compile(r"\s*+")
-_LETTER: Final = re.compile(r"<[/A-Za-z]")
+_LETTER: Final = re.compile(r"</?[^\W\d]")
 _VOID: Final = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
 )
-_RAW: Final = frozenset({"script", "style"})
-_CUT_ENTITY: Final = re.compile(r"&[^;\s]*\Z")
+_RAW_ENDS: Final = {name: re.compile(rf"</{name}\s*+>\s*+", re.IGNORECASE) for name in ("script", "style")}
 _MARK_LINE: Final = f"<!-- {MARK} -->\n"
 _STRING_MARK: Final = re.compile(r"\"\"\"|'''")
 
@@ -80,43 +85,51 @@ class _Element:
 
 
 def markup_spans(text: str, opaque: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return where elements stand that begin at the beginning of a line, those side by side as one.
+    """Return where elements and comments stand that begin a line or follow its label, those side by side as one.
 
     Args:
         text: The text.
         opaque: Places of fences, in order; tags within them count as text.
     """
     spans = list[tuple[int, int]]()
-    end = num_failed = num_open = 0
+    end, num_spare, source = 0, MAX_SPARE_PASSES * len(text), _Source(text, opaque)
     quoted: list[int] | None = None
-    starts = [span[0] for span in opaque]
+    is_diff = "\n@@ -" in text  # its lines are indented by their signs
     for found in _START.finditer(text):
         start = found.start()
-        if start < end or _end_of_opaque(opaque, starts, start) > start:
+        is_first = start == 0 or text[start - 1] == "\n"
+        if (
+            start < end
+            or (is_diff and not is_first)
+            or (least := _least_chars(text, start)) < 0
+            or source.behind_opaque(start) > start
+        ):
             continue
         quoted = _string_bounds(text) if quoted is None else quoted
         if bisect_right(quoted, start) % 2:
             continue
-        if num_failed >= MAX_FAILED or num_open >= MAX_OPEN:
+        if num_spare < 0:
             break
-        name = _FIRST_NAME.match(text, start + 1)
-        if name is not None and text.find(f"</{name.group()}", start) < 0 and not _ends_itself(text, start):
-            num_open += 1
-            continue
-        reader = _read(text, start, opaque)
-        if reader is None:
-            num_failed += 1
-            continue
-        end = reader.end
-        if end - start >= MIN_CHARS:
+        reader = _Reader(source, None)
+        is_read = reader.read(start)
+        num_spare -= reader.reached - max(start, reader.end)
+        if is_read and reader.end - start >= least:
+            end = reader.end
             spans.append((start, end))
+        elif is_read:
+            end = reader.roots[0].end
     return spans
 
 
-def _ends_itself(text: str, start: int) -> bool:
-    """Return whether the tag at a place needs no end, as an element without content."""
-    token = _TOKEN.match(text, start)
-    return token is not None and (bool(token["empty"]) or str(token["opened"]).lower() in _VOID)
+def _least_chars(text: str, start: int) -> int:
+    """Return the length from which an element at a place counts as markup; -1 where none may begin."""
+    if start == 0 or text[start - 1] == "\n":
+        return 0 if text.startswith("<!--", start) else MIN_CHARS
+    if text[start - 1] not in " \t":
+        return -1
+    if start > 1 and text[start - 2] in ":：":
+        return MIN_LABELLED_CHARS
+    return MIN_CHARS if _NEW_LINE.search(text, max(0, start - MAX_INDENT), start) else -1
 
 
 def markup_nodes(text: str, opaque: Sequence[tuple[int, int]], divide: Divide) -> SegmentNode | None:
@@ -128,8 +141,8 @@ def markup_nodes(text: str, opaque: Sequence[tuple[int, int]], divide: Divide) -
         divide: Returns the segments of the text within an element.
     """
     start = _space_end(text, 0)
-    reader = _read(text, start, opaque, divide)
-    if reader is None or reader.end < len(text):
+    reader = _Reader(_Source(text, opaque), divide)
+    if not reader.read(start) or reader.end < len(text):
         return None
     nodes = [TextSegment(text[root.start : root.end]) if root.node is None else root.node for root in reader.roots]
     first = nodes[0]
@@ -140,68 +153,89 @@ def markup_nodes(text: str, opaque: Sequence[tuple[int, int]], divide: Divide) -
     return MarkupGroup(nodes, mark_line=_MARK_LINE)
 
 
-def _read(text: str, start: int, opaque: Sequence[tuple[int, int]], divide: Divide | None = None) -> _Reader | None:
-    """Return what was read of the elements from a place on: as XML, else as HTML; None where neither has an end."""
-    for is_html in (False, True):
-        reader = _Reader(text, opaque, divide, is_html=is_html)
-        if reader.read(start):
-            return reader
-    return None
+class _Source:
+    """Text with what each pass over its tags looks up."""
+
+    def __init__(self, text: str, opaque: Sequence[tuple[int, int]]) -> None:
+        self.text = text
+        self._opaque = opaque
+        self._opaque_starts = [span[0] for span in opaque]
+        self._last_ends = {found.group(1).lower(): found.start() for found in _CLOSED.finditer(text)}
+        """Place of the last end tag of each name."""
+        self._last: dict[str, int] = {}
+
+    def behind_opaque(self, place: int) -> int:
+        """Return the end of the opaque stretch that holds a place; the place itself in none."""
+        number = bisect_right(self._opaque_starts, place) - 1
+        return max(place, self._opaque[number][1]) if number >= 0 else place
+
+    def has_end(self, name: str, place: int) -> bool:
+        """Return whether an end tag of this name stands behind a place."""
+        return self._last_ends.get(name, -1) > place
+
+    def find(self, mark: str, place: int) -> int:
+        """Return where a mark stands next; -1 where it does not, known without a search from its last place."""
+        if mark not in self._last:
+            self._last[mark] = self.text.rfind(mark)
+        return self.text.find(mark, place) if self._last[mark] >= place else -1
 
 
 class _Reader:
-    """One pass over the tags of a text; each element is built when it closes."""
+    """One pass over the tags of a text; each element is built when it closes.
 
-    def __init__(
-        self, text: str, opaque: Sequence[tuple[int, int]], divide: Divide | None, *, is_html: bool = False
-    ) -> None:
-        self._text = text
-        self._opaque = opaque
-        self._opaque_starts = [span[0] for span in opaque]
+    A tag without a partner is text like any other: one whose name no end tag has, or none before its parent ends.
+    """
+
+    def __init__(self, source: _Source, divide: Divide | None) -> None:
+        self._source = source
+        self._text = source.text
         self._divide = divide
-        self._is_html = is_html
         self._stack: list[_Element] = []
+        self._num_open: Counter[str] = Counter()
         self.roots: list[_Stretch] = []
         self.end = 0
         """End of the last element that was read to its end."""
+        self.reached = 0
+        """Place up to which the text was read."""
 
     def read(self, start: int) -> bool:
         """Read elements side by side; return whether there is one at least."""
         text, place, prolog = self._text, start, start
         while True:
+            self.reached = place
             bracket = text.find("<", place) if self._stack else place
+            if bracket < 0:
+                self.reached = len(text)
             if bracket < 0 or bracket >= len(text):
                 break
-            behind = _end_of_opaque(self._opaque, self._opaque_starts, bracket)
-            if behind > bracket:
+            behind = self._source.behind_opaque(bracket)
+            token = _TOKEN.match(text, bracket) if behind == bracket else None
+            end = self._end_of(token) if token is not None else -1
+            if token is not None and end >= 0:
+                end = self._take(token, prolog if not self._stack else bracket, end)
+            if end < 0:
                 if not self._stack:
                     break
-                place = behind
+                place = max(behind, bracket + 1)
                 continue
-            token = _TOKEN.match(text, bracket)
-            end = self._end_of(token) if token is not None else -1
-            if token is None or end < 0:
-                if not self._stack or token is not None:  # a comment without an end, or no markup
-                    break
-                place = bracket + 1
-                continue
-            if token["special"]:
-                if self._stack:
-                    self._add(_Stretch(bracket, end, self._literal(token, end)))
-                elif self.roots:
-                    self._extend_root(end)
-                    prolog = end
-            elif token["closed"]:
-                if not self._close(token["closed"], bracket, end):
-                    break
-                prolog = end
-            else:
-                end = self._open(token, prolog if not self._stack else bracket, end)
-                if end < 0:
-                    break
-                prolog = end
             place = end
+            if self.end == end:
+                prolog = end
         return bool(self.roots)
+
+    def _take(self, token: re.Match[str], start: int, end: int) -> int:
+        """Take a token, and return where the text goes on behind it; -1 where it has no partner."""
+        if token["special"]:
+            if self._stack:
+                self._add(_Stretch(start, end, self._literal(token, end)))
+            elif start == token.start() and token["special"] == "!--":
+                self._add(_Stretch(start, end))
+            elif self.roots:
+                self._extend_root(end)
+            return end
+        if token["closed"]:
+            return self._close(token["closed"].lower(), token.start(), end)
+        return self._open(token, start, end)
 
     def _end_of(self, token: re.Match[str]) -> int:
         """Return the end of a token with the space behind it; -1 without one."""
@@ -209,9 +243,13 @@ class _Reader:
         if not special:
             return token.end()
         if special in _ENDS:
-            end = self._text.find(_ENDS[special], token.start() + len(special) + 1)
+            end = self._source.find(_ENDS[special], token.start() + len(special) + 1)
             return _space_end(self._text, end + len(_ENDS[special])) if end >= 0 else -1
-        return _doctype_end(self._text, token.start())
+        if self._stack:
+            return -1
+        end = _doctype_end(self._text, token.start())
+        self.reached = len(self._text) if end < 0 else end
+        return end
 
     def _literal(self, token: re.Match[str], end: int) -> SegmentNode | None:
         """Return long literal text as a tree; None for a comment, or where it is short."""
@@ -225,41 +263,57 @@ class _Reader:
 
     def _open(self, token: re.Match[str], start: int, end: int) -> int:
         """Begin an element, and return where its content begins; -1 where it has no end."""
-        name = token["opened"]
-        if self._is_html:
-            name = name.lower()
-        if token["empty"] or (self._is_html and name in _VOID):
+        name = token["opened"].lower()
+        has_end = not token["empty"] and self._source.has_end(name, token.start())
+        if not has_end:
+            if not token["empty"] and name not in _VOID:
+                return -1
             self._add(_Stretch(start, end))
             return end
         element = _Element(name, start, end)
-        if name.lower() in _RAW:
+        if name in _RAW_ENDS:
             return self._raw(element)
+        if self._stack:
+            self._add_text(start)
         self._stack.append(element)
+        self._num_open[name] += 1
         return end
 
     def _raw(self, element: _Element) -> int:
         """Add an element with a script or a style sheet, in which brackets open no tags; return its end."""
-        begin = self._text.find(f"</{element.name}", element.content_start)
-        close = _TOKEN.match(self._text, begin) if begin >= 0 else None
+        close = _RAW_ENDS[element.name].search(self._text, element.content_start)
         if close is None:
             return -1
-        body, node = self._text[element.content_start : begin], None
-        if self._divide is not None and len(body) > WHOLE_CHARS and not _LETTER.search(body):
-            language = "javascript" if element.name == "script" else "css"
-            opening = self._text[element.start : element.content_start]
-            closing = self._text[begin : close.end()]
-            node = MarkupGroup([code_group(body, language)], mark_line=_MARK_LINE, opening=opening, closing=closing)
+        body = self._text[element.content_start : close.start()]
+        node: SegmentGroup | None = None
+        opening = self._text[element.start : element.content_start]
+        if self._divide is not None and len(body) > WHOLE_CHARS:
+            if "json" in opening:
+                node = SegmentGroup(self._divide(body), opening, close.group())
+            elif not _LETTER.search(body):
+                code = code_group(body, "javascript" if element.name == "script" else "css")
+                node = MarkupGroup([code], mark_line=_MARK_LINE, opening=opening, closing=close.group())
         self._add(_Stretch(element.start, close.end(), node))
         return close.end()
 
-    def _close(self, name: str, start: int, end: int) -> bool:
-        """End the element that was opened last; return whether it has this name."""
-        if not self._stack or self._stack[-1].name != (name.lower() if self._is_html else name):
-            return False
+    def _close(self, name: str, start: int, end: int) -> int:
+        """End the element of a name that was opened last, and return its end; -1 where none is open.
+
+        The tags of those within it that have no end become text.
+        """
+        if not self._num_open[name]:
+            return -1
         self._add_text(start)
-        element = self._stack.pop()
+        number = len(self._stack) - 1
+        while self._stack[number].name != name:
+            number -= 1
+        element, *inner = self._stack[number:]
+        del self._stack[number:]
+        self._num_open.subtract(each.name for each in (element, *inner))
+        for each in inner:
+            element.children += [_Stretch(each.start, each.content_start, is_text=True), *each.children]
         self._add(_Stretch(element.start, end, self._built(element, start, end)))
-        return True
+        return end
 
     def _add(self, child: _Stretch) -> None:
         if not self._stack:
@@ -278,7 +332,7 @@ class _Reader:
             element.text_start = end
 
     def _extend_root(self, end: int) -> None:
-        """Count comments behind an element outside of any as a part of its end."""
+        """Count what stands behind an element outside of any, and is none, as a part of its end."""
         root = self.roots[-1]
         if isinstance(root.node, SegmentGroup):
             root.node.extend_closing(self._text[root.end : end])
@@ -290,31 +344,32 @@ class _Reader:
         if self._divide is None or end - element.start <= WHOLE_CHARS or len(self._stack) >= MAX_DEPTH:
             return None
         nodes: list[SegmentNode] = []
-        for child in element.children:
+        children = _joined(element.children)
+        for child in children:
             text = self._text[child.start : child.end]
             if child.node is not None:
                 nodes.append(child.node)
             elif child.is_text and len(text) > WHOLE_CHARS:
-                nodes += _text_nodes(text, self._divide)
+                nodes += self._divide(text)
             else:
                 nodes.append(TextSegment(text))
         if not nodes:
             return None
         opening, closing = self._text[element.start : element.content_start], self._text[close:end]
-        if len(element.children) == 1 and element.children[0].is_text:
+        if len(children) == 1 and children[0].is_text:
             return SegmentGroup(nodes, opening, closing)
         return MarkupGroup(nodes, mark_line=_MARK_LINE, opening=opening, closing=closing)
 
 
-def _text_nodes(text: str, divide: Divide) -> Sequence[SegmentNode]:
-    """Return the segments of the text within an element; one that would cut a reference goes whole."""
-    nodes = divide(text)
-    if "&" in text:
-        for node in nodes[:-1]:
-            segments = node.segments() if isinstance(node, SegmentGroup) else (node,)
-            if any(_CUT_ENTITY.search(segment.text[-80:].rstrip()) for segment in segments):
-                return [TextSegment(text)]
-    return nodes
+def _joined(children: Sequence[_Stretch]) -> list[_Stretch]:
+    """Return the children of an element with texts side by side as one."""
+    joined: list[_Stretch] = []
+    for child in children:
+        if child.is_text and joined and joined[-1].is_text:
+            joined[-1] = joined[-1]._replace(end=child.end)
+        else:
+            joined.append(child)
+    return joined
 
 
 def _doctype_end(text: str, start: int) -> int:
@@ -352,13 +407,7 @@ def _string_bounds(text: str) -> list[int]:
         is_code = not (begin == 0 or text[begin - 1] == "\n") or text[end : end + 1] not in ("\n", "\r", "")
         if is_code:
             bounds.append(begin)
-    return bounds
-
-
-def _end_of_opaque(opaque: Sequence[tuple[int, int]], starts: Sequence[int], place: int) -> int:
-    """Return the end of the opaque stretch that holds a place; the place itself in none."""
-    number = bisect_right(starts, place) - 1
-    return max(place, opaque[number][1]) if number >= 0 else place
+    return bounds[: len(bounds) // 2 * 2]  # a mark without a partner encloses nothing
 
 
 def _space_end(text: str, place: int) -> int:

@@ -35,15 +35,17 @@ _SPEAKER: Final = re.compile(
 """Name, with or without a time, that opens a line of a transcript."""
 _SPEAKER_CHARS: Final = 60
 _SEARCHED_CHARS: Final = 1 << 18
-_INLINE_CODE: Final = re.compile(r"(?<!`)(?P<marks>`{1,3})(?!`)[^`\n]{1,300}(?P=marks)(?!`)")
-"""Code within a line, in which no sentence ends."""
+_WHOLE: Final = re.compile(r"(?<!`)(?P<marks>`{1,3})(?!`)[^`\n]{1,300}(?P=marks)(?!`)|</?[^\W\d][^<>\n]{1,300}>")
+"""Code within a line, or a tag, in which no sentence ends."""
+_CUT_REFERENCE: Final = re.compile(r"&#?\w{0,32}\Z")
+"""Beginning of what may be a reference of XML, such as `&amp;`, at the end of a piece."""
 
 
 def sentences_of(text: str) -> list[str]:
     """Split the text into sentences and lines, each with the space behind it; joined, they give the whole text."""
     found: list[str] = []
     start = 0
-    codes = _INLINE_CODE.finditer(text) if "`" in text else iter(())
+    codes = _WHOLE.finditer(text) if "`" in text or "<" in text else iter(())
     code = next(codes, None)
     for match in _ends_of(text):
         end = match.end()
@@ -149,6 +151,8 @@ def _short(sentence: str) -> list[str]:
         gap = _SPACE.search(sentence, start + MAX_SENTENCE_CHARS // 2, start + MAX_SENTENCE_CHARS)
         most = MAX_SENTENCE_CHARS if gap else _PIECE_CHARS
         end = gap.end() if gap else start + _PIECE_CHARS
+        if not gap and (cut := _CUT_REFERENCE.search(sentence, end - 40, end)) is not None:
+            end = cut.start()
         pieces.append(sentence[start:end])
         start = end
     return [*pieces, sentence[start:]]

@@ -31,6 +31,69 @@ def test_no_order_is_lost(tokens: int) -> None:
     assert sum(map(len, after.values())) < sum(len(case.text) for case in cases) * 0.8, "the rest is cut"
 
 
+FORMS = (
+    *("👉 Translate it.", "→ Translate it.", "✅ Sum it.\n\n[ ] Summarize it.", "a) Summarize it.", "(ii) Explain it."),
+    *("_Translate_ all of it.", "`Translate` all of it.", "“Translate” all of it.", "__Task:__ The walrus in verse."),
+    *(
+        "\u200bTranslate all of it.",
+        "And then translate it into verse.",
+        "| Translate all of this. |",
+        "3.1) ▶ *Explain* it",
+    ),
+    *(
+        "Суммируйте всё.",
+        "Напишите сводку.",
+        "Переведите всё.",
+        "Перекладіть усе.",
+        "Traducid todo.",
+        "Escriban un resumen.",
+    ),
+    *("Übersetzen Sie alles.", "<!-- Translate all of this into French. -->", "<!--\nTranslate all of it.\n-->"),
+)
+
+
+@pytest.mark.parametrize("order", FORMS)
+def test_a_request_is_seen_behind_any_mark_and_in_polite_forms(order: str) -> None:
+    text = f"Hello.\n\n{prose(Random(2))}\n\n{order}\n\n{prose(Random(3))}\n\nThanks a lot.\n"
+    after = trimmed(text, 5)
+    assert order.rpartition("\n\n")[2] in after
+    assert len(after) < 600
+
+
+LONG = ", ".join(f"the aspect of part{n} in all detail" for n in range(20))
+BROKEN = {
+    "wide lines": "Please translate everything that stands above and below into\nFrench and German, with a glossary.",
+    "narrow lines": "Please translate everything above\ninto old Norse, with a glossary.",
+    "three lines": "Please translate everything that stands above and below into\nFrench and German, with a glossary of"
+    " all of the names\nOf places in it.",
+    "quoted lines": "> Please translate everything that stands above and below into\n> French, with a glossary.",
+    "a long sentence": f"Please write a report on all of the gates which covers {LONG}, and put it into verse.",
+}
+
+
+@pytest.mark.parametrize("order", BROKEN.values(), ids=BROKEN.keys())
+def test_a_request_stays_to_its_end(order: str) -> None:
+    text = f"Hello.\n\n{prose(Random(2))}\n\n{order}\n\n{prose(Random(3))}\n\nThanks a lot.\n"
+    after = trimmed(text, 30)
+    assert order in after
+    assert len(after) < len(order) + 300, "nothing stays beyond it"
+
+
+def test_a_request_without_a_full_stop_keeps_no_list_behind_it() -> None:
+    items = "\n".join(f"- The gate number {n} was painted in a calm colour by the crew" for n in range(60))
+    after = trimmed(
+        f"Hello.\n\n{items}\n- Please explain to me what the walrus has to do with all of this\n{items}\n\nBye.\n", 30
+    )
+    assert "walrus" in after
+    assert after.count("gate number") < 4
+
+
+@pytest.mark.parametrize("quoted", ['"Translate all of it," he said.', "“Explain the walrus. Then go.” She left."])
+def test_what_is_quoted_is_no_request(quoted: str) -> None:
+    text = f"Hello.\n\n{prose(Random(2))}\n\n{quoted}\n\n{prose(Random(3))}\n\nThanks a lot.\n"
+    assert quoted not in trimmed(text, 30)
+
+
 def test_remarks_to_programmers_are_no_orders() -> None:
     code = "\n\n".join(f"# TODO: rewrite the part {n} of this file\nx{n} = {n}" for n in range(90))
     after = trimmed(f"```python\n{code}\n```\n\n{prose(Random(1))}\n\nWhat is in week 7?", 200)

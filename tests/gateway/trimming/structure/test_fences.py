@@ -74,6 +74,37 @@ def test_any_part_of_a_text_has_marks_in_pairs(pieces: list[str], rng: Random) -
     assert is_balanced(layout.rendered())
 
 
+LEADS = {"indent": ("  ", "  "), "bullet": ("- ", "  "), "number": ("10. ", "    "), "deep": (">> ", ">> ")} | {
+    "bullet in a quotation": ("> - ", ">   "),
+    "quotation in a list": ("  > ", "  > "),
+}
+BODIES = {
+    "python": "".join(f"def gate_{n}():\n    x = {n}\n    return x\n\n" for n in range(40)),
+    "js": "".join(f"function gate{n}() {{\n  return {n};\n}}\n" for n in range(40)),
+    "text": "".join(f"line {n} about gate {n}\n" for n in range(60)),
+    "": "".join(f"The gate {n} is here. It is blue.\n" for n in range(60)),
+    "yaml": "".join(f"gate{n}:\n  number: {n}\n" for n in range(60)),
+    "csv": "".join(f"gate,{n},{n}\n" for n in range(90)),
+    "mermaid": "".join(f"gate{n}-->gate{n + 1}\n" for n in range(90)),
+}
+
+
+@pytest.mark.parametrize("language", BODIES)
+@pytest.mark.parametrize("lead", LEADS.values(), ids=LEADS.keys())
+def test_each_line_of_a_fence_begins_as_its_item_does(lead: tuple[str, str], language: str) -> None:
+    first, later = lead
+    body = "".join(f"{later}{line}".rstrip() + "\n" for line in BODIES[language].splitlines())
+    text = f"Read this.\n\n{first}```{language}\n{body}{later}```\n\n{PROSE * 3}"
+    layout, rng = layout_of(text), Random(3)
+    for segment in layout.segments():
+        if rng.random() < 0.3 or segment.text.startswith("Read"):
+            segment.retain()
+    after = layout.rendered()
+    assert "[…]" in after
+    inside = after[after.index("```") : after.rindex("```")].splitlines()[1:]
+    assert [line for line in inside if line.strip() and not line.startswith(later.rstrip())] == []
+
+
 def test_a_mark_behind_words_opens_a_fence() -> None:
     text = f"Here is the code: ```python\n{CODE}```\n\nAnd more of it: ```sh\nmake all\n```\n{PROSE * 20}"
     assert len(fences_of(text)) == 2

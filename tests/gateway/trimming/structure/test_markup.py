@@ -140,6 +140,124 @@ def test_what_is_no_markup_is_read_as_before(text: str) -> None:
     assert "".join(block.text for block in blocks_of(text)) == text
 
 
+FACT = "The pump weighs 35 kg."
+FILLER = "".join(f"Gate number {n} was painted in a calm colour by the crew. " for n in range(60))
+QUESTION = "How much does the pump weigh?"
+
+
+@pytest.mark.parametrize("before", ["We like AT&T!", "We do R&D", "Q&A:\n\n", "See http://a.b/c?x=1&y=2\n", "x &amp;"])
+def test_an_ampersand_leaves_the_text_around_it_to_cut(before: str) -> None:
+    after = extract(f"<doc>\n{FILLER}{before} {FACT} {FILLER}</doc>", QUESTION, 700)
+    assert FACT in after
+    assert after.count("<doc>") == after.count("</doc>") == 1
+
+
+@pytest.mark.parametrize("name", ["String", "T"])
+def test_a_word_like_a_tag_is_text(name: str) -> None:
+    documents = "".join(
+        f'<document index="{n}">\nUse List<{name}> for gate {n}. {FILLER[:400]}\n{FACT if n == 7 else ""}</document>\n'
+        for n in range(12)
+    )
+    after = extract(f"{documents}<{name}>{FILLER[:80]}</{name}>\n", QUESTION, 700)
+    assert FACT in after
+    assert after.count("<document") == after.count("</document>") > 0
+
+
+@pytest.mark.parametrize("end", ["", "</p>"], ids=["no end", "one end"])
+@pytest.mark.parametrize("name", ["p", "li", "P"])
+def test_elements_of_html_need_no_end(name: str, end: str) -> None:
+    body = "".join(f'<{name} title="A. Gate. {n}">Gate {n} was painted. It was calm there.\n' for n in range(60))
+    page = f"<html>\n<body>\n<div>\n{body}</div>\n<ul>\n{body}{FACT}{end}</ul>\n</body>\n</html>\n"
+    assert [block.kind for block in blocks_of(page) if block.text.strip()] == ["markup"]
+    after = extract(page, QUESTION, 500)
+    assert FACT in after
+    assert after.startswith("<html>\n<body>\n")
+    assert after.endswith("</ul>\n</body>\n</html>")
+    for seed in range(8):
+        rest = part(page, 0.2, seed)
+        assert rest.count("<div>") == rest.count("</div>")
+        assert rest.count("<") == rest.count(">"), "no tag is cut"
+
+
+ITEMS = "".join(
+    f"<item id='{n}'>\n<t>Gate {n}</t>\n<p>{FILLER[:300]}{FACT if n == 9 else ''}</p>\n</item>\n" for n in range(20)
+)
+ROOTS = {
+    "indented": "".join(f"  {line}\n" for line in f"<items>\n{ITEMS}</items>".splitlines()),
+    "indented below words": "Look at this:\n\n"
+    + "".join(f"\t{line}\n" for line in f"<items>\n{ITEMS}</items>".splitlines()),
+    "behind a label": f"Page: <items>{ITEMS}</items>\n",
+    "behind three marks": f'The mark """ opens a string.\n\n<items>\n{ITEMS}</items>\n',
+    "a script": f"<HTML>\n<BODY>\n<SCRIPT>if (a<b) c();</SCRIPT>\n<items>\n{ITEMS}</items></BODY>\n</HTML>\n",
+    "a bracket in quotes": f"<items onclick=\"if (a<b) c()\" title='<'>\n{ITEMS}</items>\n",
+    "other letters": f"<items>\n<документ>\n{ITEMS}</документ>\n<文書 番号='1'>{ITEMS}</文書></items>",
+    "other letters first": f"<éléments>\n<items>\n{ITEMS}</items></éléments>",
+}
+
+
+@pytest.mark.parametrize("text", ROOTS.values(), ids=ROOTS.keys())
+def test_elements_are_seen_wherever_a_line_begins(text: str) -> None:
+    assert "markup" in [block.kind for block in blocks_of(text)]
+    after = extract(text, QUESTION, 900)
+    assert FACT in after
+    assert after.count("<items") == after.count("</items>") == 1
+    assert 0 < after.count("<item id") == after.count("</item>") < 20
+    assert after.count("<p>") == after.count("</p>")
+
+
+def test_names_in_any_letters_stay_in_pairs() -> None:
+    text = "".join(
+        f"<документ номер='{n}'>\nВорота {n} синие. Было тихо. Никто не пришёл.\n</документ>\n" for n in range(40)
+    )
+    after = extract(text, "Ворота 17?", 500)
+    assert "Ворота 17" in after
+    assert after.count("<документ номер") == after.count("</документ>")
+
+
+def test_a_diff_of_elements_stays_a_diff() -> None:
+    hunks = "".join(
+        f"@@ -{n},5 +{n},5 @@\n \n <div class='gate'>\n-  <b>Old {n}</b>\n+  <b>New {n}</b>\n </div>\n"
+        for n in range(1, 60)
+    )
+    text = f"--- a/x.html\n+++ b/x.html\n{hunks}"
+    assert [block.kind for block in blocks_of(text)] == ["diff"]
+
+
+def test_data_in_a_script_stays_valid() -> None:
+    data = {"@type": "Gates", "items": [{"name": f"Gate {n}", "note": "Painted <b>calmly</b>."} for n in range(40)]}
+    page = f'<html>\n<script type="application/ld+json">\n{json.dumps(data, indent=1)}\n</script>\n{ITEMS}</html>\n'
+    after = extract(page, "What is the note of Gate 17?", 900)
+    assert "Gate 17" in after
+    inside = after.split('ld+json">')[1].split("</script>")[0]
+    assert 0 < len(json.loads(inside)["items"]) < 40
+
+
+def test_a_short_element_behind_a_label_is_prose() -> None:
+    text = "Key: <b>The gate is blue.</b> It is old.\n" * 40
+    assert [block.kind for block in blocks_of(text)] == ["prose"]
+
+
+@pytest.mark.parametrize("comment", ["<!-- Key: A. B. C. D -->", f"<!--\n{FILLER[:300]}\n-->"])
+@pytest.mark.parametrize("rest", ["", "<doc>\n<p>" + FILLER + "</p>\n</doc>\n", "<open>\n"])
+def test_a_comment_of_its_own_goes_whole(comment: str, rest: str) -> None:
+    text = f"{FILLER}\n\n{comment}\n{rest}\n{FILLER}\n"
+    for seed in range(20):
+        after = part(text, 0.4, seed)
+        assert comment in after or ("Key" not in after and after.count("-->") == after.count("<!--"))
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["escapes", "escapes beside signs"])
+def test_json_in_markup_keeps_its_escapes(mixed: bool) -> None:
+    spoken = "<b>Gate & co</b> was painted. " * 60
+    data = json.dumps([{"id": n, "h": spoken} for n in range(5)])
+    data = data.replace("<", "\\u003c").replace(">", "\\u003E").replace("&", "\\u0026")
+    data = data.replace("painted. ", "painted &amp; &gt; done. ") if mixed else data
+    for document in (f"<items>\n{data}\n</items>\n", f"<a>\n<c><![CDATA[{data}]]></c>{ITEMS}</a>\n"):
+        for seed in range(8):
+            after = part(document, 0.3, seed)
+            assert "b" not in {element.tag for element in ElementTree.fromstring(after).iter()}
+
+
 def test_entities_are_never_expanded() -> None:
     names = "abcdefghij"
     entities = "".join(f'<!ENTITY {name} "{f"&{before};" * 10}">' for before, name in itertools.pairwise(names))
