@@ -231,7 +231,7 @@ def test_a_round_whose_logits_are_no_numbers_ends_the_go_before_it(checkpoint: P
         assert isinstance(model, CompiledModel)
         with torch.inference_mode():
             model.decoder.embedding.table[poison] = float("nan")
-        model.decoder.embedding._file = None  # it does not hold what was written to the mapped table
+        model.decoder.embedding._is_of_file = False  # the file does not hold what was written to the mapped table
     rounding.outputs.clear()
     emitted, error = until_it_fails(core, PROMPTS[0])
     until_poison, expected_error = until_it_fails(plain, PROMPTS[0])
