@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from math import prod
 from typing import Protocol
 
-import numpy as np
 import torch
 
 from engine.attention.base import AttentionSpec
@@ -23,7 +23,10 @@ _MOST_PADDING_BYTES = 2048
 def unwritten_zeros(*shape: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Return zeros that take main memory only where they are written; `torch.zeros` writes all of it."""
     if device.type == "cpu":
-        return torch.from_numpy(np.zeros(prod(shape) * dtype.itemsize, dtype=np.uint8)).view(dtype).view(shape)
+        # A mapping of its own: the C library would clear memory that it had before.
+        num_bytes = prod(shape) * dtype.itemsize
+        memory = mmap.mmap(-1, max(1, num_bytes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        return torch.frombuffer(memory, dtype=torch.uint8)[:num_bytes].view(dtype).view(shape)
     return torch.zeros(shape, dtype=dtype, device=device)
 
 
