@@ -17,7 +17,7 @@ from engine.huge_pages import HugePages, release_pages
 INT8_MAX = 127.0
 _TINY = 1e-12
 _MOST_PADDING_BYTES = 2048
-"""Most padding of a block: half of the 4 KiB after which addresses share a set of a core's first cache."""
+"""Maximum padding of a block in bytes: half of the 4 KiB after which addresses share a set of a core's L1 cache."""
 
 
 def unwritten_zeros(*shape: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

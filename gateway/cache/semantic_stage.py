@@ -95,7 +95,8 @@ class SemanticStage:
     ) -> CacheLookup | None:
         """Return a semantic hit, where waiting for a lookup pays; elsewhere `race` searches."""
         stats = self._stats(ctx, planned)
-        ctx.begin_lookup = partial(self._begin, ctx, request, planned, lookup, stats)
+        begin = partial(self._begin, ctx, request, planned, lookup, stats)
+        ctx.begin_lookup = partial(self._begin_or_skip, ctx, lookup, begin)
         may_race = self._held_ratio(ResponseOrigin(planned.route.id, "", request.stream), stats) is not None
         late_lookup_s = None if may_race else self._route_stats.times.lookup_s(self._embedder.num_waiting)
         waits = lookup.result is CacheResult.MISS and (
@@ -211,25 +212,19 @@ class SemanticStage:
         for one in (source, source._replace(deployment="")):
             times.note_response(one, took_s, now)
 
-    def _begin(
-        self,
-        ctx: RequestContext,
-        request: ChatRequest,
-        planned: PlannedRoute,
-        lookup: CacheLookup,
-        stats: RouteStats,
-        may_look: bool,
+    def _begin_or_skip(
+        self, ctx: RequestContext, lookup: CacheLookup, begin: Callable[[bool], SemanticLookup | None], may_look: bool
     ) -> SemanticLookup | None:
         ctx.begin_lookup = None
         try:
-            return self._begun(ctx, request, planned, lookup, stats, may_look)
+            return begin(may_look)
         except Exception as error:  # whatever a text does to the guards, its request goes on
             self._tier.on_failure(error)
             if lookup.result is CacheResult.MISS:
                 ctx.record.cache_reason = "failed"
             return None
 
-    def _begun(
+    def _begin(
         self,
         ctx: RequestContext,
         request: ChatRequest,

@@ -92,7 +92,7 @@ class MeasuredProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Id of the process that decodes."""
         return self._process.pid
 
     async def decode(self, prompts: Batch, num_tokens: int) -> Rate:

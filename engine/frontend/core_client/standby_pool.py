@@ -22,7 +22,7 @@ class StandbyCore:
         self.phases: list[Phase] = []
         self.fatal = ""
         self.compiling = ""
-        """What the standby compiles; empty: nothing."""
+        """Name of the code that the standby compiles; empty: nothing is being compiled."""
         self._transport: asyncio.WriteTransport | None = None
 
     def attached(self, transport: asyncio.WriteTransport) -> None:

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 _MARKS: Final = re.compile(r"[`~]{3,}+")
 _LEAD: Final = re.compile(r"[ \t]*(?:>[ \t]*)*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?")
-"""What may stand before a mark: an indent, marks of a quotation, a bullet."""
+"""Text before a mark on its line: an indent, marks of a quotation, a bullet."""
 _MIDDLE_INFO: Final = re.compile(r"[\w+#.-]{0,24}\s*")
-"""What may stand behind a mark in the middle of a line; more words belong to a sentence."""
+"""Text behind a mark in the middle of a line; more words belong to a sentence."""
 _UNQUOTED_LINE: Final = re.compile(r"^(?![ \t]*>)", re.MULTILINE)
 
 
@@ -32,7 +32,7 @@ class _Mark(NamedTuple):
     symbol: str
     width: int
     block_start: int
-    """Where a fence begins that this mark opens: at its line, or behind the words before it."""
+    """Place at which a fence begins that this mark opens: its line, or the end of the words before it."""
     opens: bool
     closes: bool
     is_quoted: bool

@@ -30,7 +30,7 @@ MAX_INDENT: Final = 40
 
 _START: Final = re.compile(r"<(?=[^\W\d]|[!?])")
 _NEW_LINE: Final = re.compile(r"(?:\A|(?:\A|\n|[:：])[^\S\n]*\n)[ \t]+\Z")
-"""What stands before an element that is indented: a blank line, or one with a colon at its end."""
+"""Text before an element that is indented: a blank line, or one with a colon at its end."""
 _NAME: Final = r"[^\W\d][\w:.-]*+"
 _CLOSED: Final = re.compile(rf"</({_NAME})\s*+>")
 _TOKEN: Final = re.compile(

@@ -60,7 +60,7 @@ def test_similarity_decides_where_words_do_not() -> None:
 def test_an_answer_of_two_steps_is_found_by_the_name_that_links_them(question: str, *, is_within: bool) -> None:
     neighbours = [f"The neighbour of P{n} is Q{n}. " for n in range(9)]
     homes = [f"Q{n} lives in Oakham. " for n in range(9)]
-    facts = [f"Stefan {what}. " for what in ("walks a dog", "likes the colour blue", "sits at desk 9", "eats soup")]
+    facts = [f"Stefan {what}. " for what in ("walks a dog", "likes the colour blue", "sits in room 9", "eats soup")]
     answer = "Stefan has a house in Underhill. "
     segments = [
         *neighbours,
