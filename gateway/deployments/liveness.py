@@ -10,6 +10,8 @@ from gateway.deployments.live import LiveDeployment
 from gateway.timeline import Clock
 
 SWEEP_INTERVAL_S: Final = 0.25
+_MAX_LATE_S: Final = 0.2
+"""Delay in seconds of a sweep that is left out, because what arrived meanwhile is not read yet."""
 
 
 class LivenessWatch:
@@ -31,9 +33,13 @@ class LivenessWatch:
 
     async def run(self) -> None:
         """Sweep periodically until cancelled."""
+        was_late = False
         while True:
+            due_at = self._clock() + self._interval_s
             await asyncio.sleep(self._interval_s)
-            self.sweep()
+            was_late = not was_late and self._clock() - due_at >= _MAX_LATE_S
+            if not was_late:  # the next one takes place in any case
+                self.sweep()
 
     def sweep(self) -> None:
         """Sweep all deployments once."""

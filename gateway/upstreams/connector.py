@@ -18,6 +18,7 @@ from gateway.upstreams.http1.target import Target
 from gateway.upstreams.proxy import Proxy
 from gateway.upstreams.resolver import Resolver
 from gateway.upstreams.tls import client_context, require_verification
+from gateway.util.time_limit import time_limit
 
 _MAX_TUNNEL_HEAD_BYTES = 16 * 1024
 _TUNNEL_STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})[ \r]")
@@ -52,7 +53,7 @@ class Connector:
         limits = [limit for limit in (timeouts.connect_s, timeouts.total_s) if limit is not None]
         limit_s = min(limits, default=None)
         try:
-            async with asyncio.timeout(limit_s):
+            async with time_limit(limit_s):
                 await self._connect(protocol, limit_s)
         except TimeoutError as error:
             kind = TotalTimeout if limit_s is not None and limit_s != timeouts.connect_s else ConnectTimeout
@@ -79,7 +80,7 @@ class Connector:
             num_left = len(addresses) - index
             try:
                 # An address that drops packets may only use its share of the time.
-                async with asyncio.timeout(None if limit_s is None or num_left == 1 else limit_s / len(addresses)):
+                async with time_limit(None if limit_s is None or num_left == 1 else limit_s / len(addresses)):
                     await self._connect_to(protocol, address)
                 return
             except ssl.SSLError:

@@ -19,6 +19,7 @@ from gateway.upstreams.http1.pulse import Pulse
 from gateway.upstreams.http1.reader import ResponseReader, WireError, WireHeadTooLarge, WireLimits
 from gateway.upstreams.http1.request import Deadlines, ExchangeTimeouts
 from gateway.upstreams.http1.response import UpstreamResponse
+from gateway.util.time_limit import MAX_GRACE_S
 
 Clock = Callable[[], float]
 
@@ -345,17 +346,19 @@ class Connection(asyncio.Protocol):
             self._timer = self._loop.call_at(at, self._on_timer)
 
     def _on_timer(self) -> None:
+        now = self._loop.time()
+        late_s = now - self._timer_at
         self._timer, self._timer_at = None, inf
         if self._response is None or self._deadlines is None:
             return
-        kind = self._deadlines.expired(self._loop.time())
+        kind = self._deadlines.expired(now)
         if kind is None:
             self._is_suspect = False
             self._watch()
         elif not self._is_suspect:
-            # The event loop itself may have been late. Bytes in the socket are read before the second check.
+            # The loop may have been late, or the whole machine: the upstream gets that time before a second check.
             self._is_suspect = True
-            self._timer_at = self._loop.time() + _SECOND_LOOK_S
+            self._timer_at = now + min(max(late_s, _SECOND_LOOK_S), MAX_GRACE_S)
             self._timer = self._loop.call_at(self._timer_at, self._on_timer)
         else:
             message = f"{self._name}: {kind.__name__} while waiting for the response"

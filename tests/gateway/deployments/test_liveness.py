@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from gateway.deployments.health.ejection import EjectionRules, StallRules
 from gateway.deployments.liveness import LivenessWatch
 from tests.gateway.routing.snapshots import ManualClock, snapshot_of
@@ -37,3 +39,18 @@ def test_deployments_of_a_new_policy_are_swept_too() -> None:
     clock.now = 3.0
     watch.sweep()
     assert not current[0]["a"].health.is_fit
+
+
+async def test_after_a_stall_of_the_gateway_itself_one_sweep_is_left_out() -> None:
+    clock = ManualClock()
+    rules = EjectionRules(stall=StallRules(after=4.0, least_s=2.0))
+    made = snapshot_of(TEXT, rules, clock).deployments
+    made["a"].health.begin(0.0).expect(0.1)
+    run = asyncio.create_task(LivenessWatch(made.values, clock, interval_s=0.0).run())
+    await asyncio.sleep(0)
+    clock.now = 3.0  # the loop stood still, and what arrived meanwhile is not read yet
+    await asyncio.sleep(0)
+    assert made["a"].health.is_fit
+    await asyncio.sleep(0)
+    assert not made["a"].health.is_fit
+    run.cancel()

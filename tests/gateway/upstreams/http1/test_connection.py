@@ -215,6 +215,17 @@ async def test_a_loop_that_was_late_itself_does_not_blame_the_upstream(serve: Se
     assert await exchange(client, ExchangeTimeouts(first_byte_s=0.05)) == b"a"
 
 
+async def test_an_upstream_that_stood_still_with_the_gateway_gets_that_time_again(serve: Serve) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        time.sleep(0.5)  # noqa: ASYNC251  # as on a machine that was suspended
+        await asyncio.sleep(0.1)
+        await peer.send(plain(b"a"))
+
+    _, client = await serve(script)
+    assert await exchange(client, ExchangeTimeouts(first_byte_s=0.05)) == b"a"
+
+
 async def test_a_body_that_never_ends_meets_the_total_limit(serve: Serve) -> None:
     _, client = await serve(heartbeats)
     assert isinstance(await failure(client, ExchangeTimeouts(inter_chunk_s=1.0, total_s=0.05)), TotalTimeout)
