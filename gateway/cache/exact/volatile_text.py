@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Final, Literal
 
 from gateway.cache.grammar.language_guards import GUARDS, LanguageGuards
+from gateway.cache.grammar.lexicon import ENGLISH
 from gateway.cache.grammar.word_lists import (
     CODE_WORDS,
     DATE_WORDS,
@@ -28,7 +29,6 @@ from gateway.cache.grammar.word_lists import (
     SPANS,
 )
 from gateway.cache.similarity.language import language_of, may_be_english
-from gateway.cache.similarity.lexicon import ENGLISH
 from gateway.cache.similarity.normal_form import normal_form
 
 Volatility = Literal["time_dependent", "personal"]

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from gateway.cache.grammar.language_guards import GUARDS, LanguageGuards
+from gateway.cache.grammar.stems import are_variants, synonym_groups
 from gateway.cache.grammar.word_lists import words_of
-from gateway.cache.similarity.stems import are_variants, synonym_groups
 from gateway.cache.similarity.wording import Word, Wording
 
 _MIN_ALIKE = 3

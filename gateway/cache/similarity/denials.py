@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
+from gateway.cache.grammar.lexicon import EXCEPTIONS
 from gateway.cache.grammar.word_lists import words_of
-from gateway.cache.similarity.lexicon import EXCEPTIONS
 
 _EXCLUDING: Final = {
     "than": words_of("other rather otherwise else sooner less"),

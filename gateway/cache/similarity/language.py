@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from gateway.cache.grammar.language_guards import GUARDS
-from gateway.cache.similarity.lexicon import ENGLISH, OTHER_LANGUAGES
+from gateway.cache.grammar.lexicon import ENGLISH, OTHER_LANGUAGES
 
 
 def is_english(words: Iterable[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gateway.cache.similarity.lexicon import NUMBERS, UNITS, UNITS_AFTER_NUMBERS
+from gateway.cache.grammar.lexicon import NUMBERS, UNITS, UNITS_AFTER_NUMBERS
 
 _SCALES: Final = {"k": 3, "m": 6, "mn": 6, "b": 9, "bn": 9}
 _MULTIPLES: Final = frozenset({100, 1000, 100_000, 1_000_000, 10_000_000, 1_000_000_000, 1_000_000_000_000})

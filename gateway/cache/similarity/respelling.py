@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gateway.cache.grammar.spelling import are_one_word, slip_between, with_case_of
-from gateway.cache.grammar.word_lists import CLASS_WORDS, CODE_WORDS
-from gateway.cache.similarity.lexicon import (
+from gateway.cache.grammar.lexicon import (
     COMMON_WORDS,
     EXCEPTIONS,
     FUNCTION_WORDS,
@@ -17,6 +15,8 @@ from gateway.cache.similarity.lexicon import (
     SYNONYM_FORMS,
     UNITS,
 )
+from gateway.cache.grammar.spelling import are_one_word, slip_between, with_case_of
+from gateway.cache.grammar.word_lists import CLASS_WORDS, CODE_WORDS
 from gateway.cache.similarity.normal_form import without_accents
 from gateway.cache.similarity.wording import Word, Wording
 

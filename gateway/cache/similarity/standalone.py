@@ -10,8 +10,8 @@ import re
 from itertools import pairwise
 from typing import Final
 
+from gateway.cache.grammar.lexicon import GOING_ON, POINTING
 from gateway.cache.similarity.language import is_english
-from gateway.cache.similarity.lexicon import GOING_ON, POINTING
 from gateway.cache.similarity.wording import Wording
 
 MAX_CHARS: Final = 600

@@ -10,21 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, Literal
 
+from gateway.cache.grammar.lexicon import NEGATIONS, OPPOSITES
 from gateway.cache.grammar.word_lists import HARMLESS_ADVERBS, VARIANTS, words_of
 from gateway.cache.similarity.comparison import Comparison
 from gateway.cache.similarity.contrasts import (
-    by_person,
     has_other_code,
     has_other_modality,
-    has_other_place,
     has_other_quantity,
     has_other_question,
-    has_other_role,
     has_other_tense,
 )
+from gateway.cache.similarity.directions import has_other_direction
 from gateway.cache.similarity.language import ENGLISH_NAME, UNGUARDED
-from gateway.cache.similarity.lexicon import NEGATIONS, OPPOSITES
-from gateway.cache.similarity.stems import are_variants
 from gateway.cache.similarity.wording import Word, Wording
 
 Veto = Literal[
@@ -47,32 +44,14 @@ Veto = Literal[
 ]
 
 _ONE: Final = Counter({"1": 1})
-_BOTH_WAYS: Final = words_of("far distance distances between difference differences versus vs")
-"""Words behind which the order of two things does not matter."""
-_SYMMETRIC: Final = words_of("and or vs versus between among & / v nor plus with")
-"""Words between two things that may be named in either order."""
 _ADDING: Final = words_of("and &")
 _JOINTS: Final = _ADDING | words_of("or nor")
-_REPLACING: Final = words_of("replac substitut cover fill coat treat feed begin start end")
-"""Stems behind which `x with y` is another thing than `y with x`."""
-_QUESTION_WORDS: Final = words_of("who whom what which")
-_DOING: Final = words_of("do does did")
-_HAVING: Final = words_of("has have had")
 _BE: Final = words_of("is are am was were be been being")
-_ORDERED: Final = words_of("then later afterward thereafter")
-"""Words that make the order matter, whatever else stands between: `x and then y`."""
 _AVERTING: Final = words_of("off out up from away against")
-_FROM: Final = words_of("from")
-_TO: Final = words_of("to into onto")
-_ARTICLES: Final = words_of("a an the my your our his her its their this that")
 _GOVERNING: Final = words_of("from of on about against up with off")
 _DENYING: Final = words_of("un in im il ir dis non de mis")
 MIN_DENIED: Final = 4
 """Letters of a word that a beginning may deny."""
-MAX_TURNED: Final = 24
-"""Words among which two things may have changed places."""
-MAX_END: Final = 3
-"""Words of weight behind `from` or `to` that name an end."""
 MAX_PUT_IN: Final = 2
 """Words put in before a thing that make it a narrower one."""
 MAX_SLOT: Final = 3
@@ -88,25 +67,6 @@ MAX_REPEATED: Final = 1
 def find_veto(found: Comparison, without: frozenset[Veto] = frozenset()) -> Veto | None:
     """Return the first veto that holds; those named in `without` are left out."""
     return next((name for name, holds in _VETOES.items() if name not in without and holds(found)), None)
-
-
-def is_turned(prompt: Sequence[str], cached: Sequence[str], *, is_replaced: bool = False) -> bool:
-    """Return whether two things changed places: `x to y`, `y to x`; not `x and y`, `y and x`.
-
-    `is_replaced`: one takes the place of the other, so that `x with y` is turned, too.
-    """
-    length = len(prompt)
-    if not 3 <= length == len(cached) <= MAX_TURNED or sorted(prompt) != sorted(cached):
-        return False
-    joint = _SYMMETRIC - {"with"} if is_replaced else _SYMMETRIC
-    for left in range(1, length - 1):
-        if [*prompt[:left]] != [*cached[length - left :]]:
-            continue
-        for right in range(1, length - left):
-            between = prompt[left : length - right]
-            if [*cached[: length - left]] == [*prompt[length - right :], *between]:
-                return joint.isdisjoint(between) or not _ORDERED.isdisjoint(between)
-    return False
 
 
 def _is_too_long(found: Comparison) -> bool:
@@ -239,93 +199,6 @@ def _has_other_verb(found: Comparison) -> bool:
     return any(_is_governed(only, text.words, other.words) for text, only, other in found.sides)
 
 
-def _has_other_direction(found: Comparison) -> bool:
-    if has_other_role(found) or has_other_place(found):
-        return True
-    return _has_turned(found) or _has_ends_exchanged(found) or _is_converse(found)
-
-
-def _has_ends_exchanged(found: Comparison) -> bool:
-    """Return whether what one text goes from is what the other goes to, whatever the order of its words."""
-    if any(word.text in _BOTH_WAYS for word in found.prompt.words):
-        return False
-    sources, targets = zip(*(_ends_of(text.words) for text in (found.prompt, found.cached)), strict=True)
-    return bool(sources[0] & targets[1] or sources[1] & targets[0])
-
-
-def _ends_of(words: Sequence[Word]) -> tuple[set[str], set[str]]:
-    """Return the stems behind `from`, and those behind `to` and `into`."""
-    sources, targets = set[str](), set[str]()
-    for at, word in enumerate(words):
-        ends = sources if word.text in _FROM else targets if word.text in _TO else None
-        if ends is None:
-            continue
-        num_taken = 0
-        for behind in words[at + 1 :]:
-            if behind.text in NEGATIONS or num_taken == MAX_END:
-                break
-            if behind.rarity:
-                ends.add(behind.stem)
-                num_taken += 1
-            elif num_taken or behind.text not in _ARTICLES:
-                break
-    return sources - targets, targets - sources
-
-
-def _is_converse(found: Comparison) -> bool:
-    """Return whether two neighbouring things changed places in a yes-or-no question: `all squares rectangles`."""
-    if not found.prompt.question == found.cached.question == "whether":
-        return False
-    prompt, cached = (text.words[found.begin : len(text.words) - found.end] for text in (found.prompt, found.cached))
-    if len(prompt) != 2 or len(cached) != 2 or not all(word.rarity for word in (*prompt, *cached)):
-        return False
-    return [prompt[1].stem, prompt[0].stem] == [word.stem for word in cached]
-
-
-def _has_turned(found: Comparison) -> bool:
-    prompt, cached = (text.words[found.begin : len(text.words) - found.end] for text in (found.prompt, found.cached))
-    if len(prompt) < 2 or len(cached) < 2 or abs(len(prompt) - len(cached)) > 1:
-        return False
-    shared = found.prompt.words[: found.begin]
-    if any(word.text in _BOTH_WAYS for word in shared):
-        return False
-    before = {word.stem for word in shared}
-    if _have_exchanged(prompt, cached):
-        return True
-    ours, theirs = [word.stem for word in prompt], _in_forms_of(cached, prompt)
-    if len(ours) == len(theirs):
-        is_replaced = not before.isdisjoint(_REPLACING)
-        if is_turned(ours, theirs, is_replaced=is_replaced):
-            return True
-        ours, theirs = by_person(prompt, ours), by_person(cached, theirs)
-        first = next((at for at, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other), 0)
-        helper = ours[first - 1] if first else shared[-1].text if shared else ""
-        if helper in _HAVING and not before.isdisjoint(_QUESTION_WORDS) and _is_rotated(ours[first:], theirs[first:]):
-            return True
-        return is_turned(ours[first:], theirs[first:], is_replaced=is_replaced)
-    return not before.isdisjoint(_QUESTION_WORDS) and _is_done_by_the_other(ours, theirs)
-
-
-def _have_exchanged(prompt: Sequence[Word], cached: Sequence[Word]) -> bool:
-    """Return whether two things changed places around what stays: `buy in Porto, sell in Braga`."""
-    ours, theirs = ([word.stem for word in words if word.rarity] for words in (prompt, cached))
-    if len(ours) != len(theirs) or len(ours) > MAX_TURNED:
-        return False
-    if any(word.text == "by" for word in prompt) != any(word.text == "by" for word in cached):
-        return False  # the passive turns the order of its verb around
-    moved = [at for at, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other]
-    stays = set(range(len(ours))).difference(moved)
-    return bool(moved) and all(
-        any(
-            ours[at] == theirs[there]
-            and ours[there] == theirs[at]
-            and not stays.isdisjoint(range(*sorted((at, there))))
-            for there in moved
-        )
-        for at in moved
-    )
-
-
 def _has_addition(found: Comparison) -> bool:
     return any(
         _is_narrowed(text, only, other, found) or _is_more(text, only, other) for text, only, other in found.sides
@@ -343,7 +216,7 @@ _VETOES: Final[Mapping[Veto, Callable[[Comparison], bool]]] = {
     "name": _has_other_name,
     "word": _has_other_word,
     "verb": _has_other_verb,
-    "direction": _has_other_direction,
+    "direction": has_other_direction,
     "modality": has_other_modality,
     "tense": has_other_tense,
     "quantity": has_other_quantity,
@@ -351,34 +224,6 @@ _VETOES: Final[Mapping[Veto, Callable[[Comparison], bool]]] = {
     "addition": _has_addition,
 }
 VETOES: Final[tuple[Veto, ...]] = tuple(_VETOES)
-
-
-def _in_forms_of(words: Sequence[Word], others: Sequence[Word]) -> list[str]:
-    """Return the words' stems, those of the other side where it has another form: `go` for `going`."""
-    stems = {other.stem for other in others}
-    forms: dict[str, str] = {}
-    for word in words:
-        if word.rarity and word.stem not in stems and word.text not in forms:
-            forms[word.text] = next((other.stem for other in others if _is_form(word, other)), word.stem)
-    return [forms.get(word.text, word.stem) for word in words]
-
-
-def _is_form(one: Word, other: Word) -> bool:
-    shorter, longer = sorted((one.text, other.text), key=len)
-    return longer == shorter + "ing" or (other.rarity > 0 and are_variants(one.text, other.text))
-
-
-def _is_done_by_the_other(prompt: Sequence[str], cached: Sequence[str]) -> bool:
-    """Return whether who did it became whom it was done to: `(who) did Ada teach`, `(who) taught Ada`."""
-    longer, shorter = (prompt, cached) if len(prompt) > len(cached) else (cached, prompt)
-    if longer[0] not in _DOING or len(shorter) < 2:
-        return False
-    return _is_rotated(longer[1:], shorter)
-
-
-def _is_rotated(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Return whether what one begins with is what the other ends with."""
-    return any([*one[at:], *one[:at]] == [*other] for at in range(1, len(one)))
 
 
 def _averted(words: Sequence[Word]) -> set[str]:

@@ -11,23 +11,23 @@ import msgspec
 
 from gateway.cache.grammar.code_tokens import CodeTokens, code_tokens
 from gateway.cache.grammar.language_guards import GUARDS, LanguageGuards
-from gateway.cache.grammar.sentence_grammar import SentenceGrammar, sentence_grammar
-from gateway.cache.grammar.spelling import are_one_word
-from gateway.cache.grammar.standard_form import standard_form
-from gateway.cache.grammar.vocabulary import is_known
-from gateway.cache.grammar.word_lists import COUNTED_IN_ROMAN, KEYWORDS, NAMED_PARTS, ROMAN, VERB_FORMS, words_of
-from gateway.cache.similarity.denials import exception_of, exceptions_in
-from gateway.cache.similarity.language import ENGLISH_NAME, UNGUARDED, language_of, languages_of
-from gateway.cache.similarity.lexicon import (
+from gateway.cache.grammar.lexicon import (
     AMOUNTS,
     COMMON_WORDS,
     FUNCTION_WORDS,
     NEGATIONS,
     YES_OR_NO,
 )
+from gateway.cache.grammar.sentence_grammar import SentenceGrammar, sentence_grammar
+from gateway.cache.grammar.spelling import are_one_word
+from gateway.cache.grammar.standard_form import standard_form
+from gateway.cache.grammar.stems import stem_of
+from gateway.cache.grammar.vocabulary import is_known
+from gateway.cache.grammar.word_lists import COUNTED_IN_ROMAN, KEYWORDS, NAMED_PARTS, ROMAN, VERB_FORMS, words_of
+from gateway.cache.similarity.denials import exception_of, exceptions_in
+from gateway.cache.similarity.language import ENGLISH_NAME, UNGUARDED, language_of, languages_of
 from gateway.cache.similarity.normal_form import normal_form
 from gateway.cache.similarity.quantities import number_of, sum_of, unit_of
-from gateway.cache.similarity.stems import stem_of
 
 MAX_WORDS: Final = 128
 """Maximum number of words that are read; `Wording.is_whole` is false for a longer text."""

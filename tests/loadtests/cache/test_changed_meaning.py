@@ -6,8 +6,8 @@ from itertools import islice
 
 import pytest
 
+from gateway.cache.grammar.lexicon import EXCEPTIONS, NEGATIONS, NUMBERS, OPPOSITES, UNITS
 from gateway.cache.similarity.differences import differences
-from gateway.cache.similarity.lexicon import EXCEPTIONS, NEGATIONS, NUMBERS, OPPOSITES, UNITS
 from loadtests.cache.changed_meaning import KINDS, Kind, Pair, pairs
 from loadtests.cache.made_questions import made_questions
 

@@ -8,8 +8,8 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Final
 
+from gateway.cache.grammar.lexicon import UNITS
 from gateway.cache.grammar.word_lists import CODE_WORDS
-from gateway.cache.similarity.lexicon import UNITS
 
 
 def _numbered(words: str, start: int, step: int = 1) -> dict[str, int]:

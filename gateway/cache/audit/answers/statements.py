@@ -12,9 +12,9 @@ import msgspec
 from gateway.cache.audit.answers.details import Details
 from gateway.cache.audit.answers.plain_text import plain_text
 from gateway.cache.audit.answers.spoken_numbers import are_equal_numbers, is_number, is_plain_number, tokens_of
+from gateway.cache.grammar.lexicon import FUNCTION_WORDS, OPPOSITES, UNITS
+from gateway.cache.grammar.stems import stem_of
 from gateway.cache.grammar.word_lists import words_of
-from gateway.cache.similarity.lexicon import FUNCTION_WORDS, OPPOSITES, UNITS
-from gateway.cache.similarity.stems import stem_of
 
 _TURNS: Final = words_of(
     "not no never none neither nor without nobody nothing cannot but however although though instead rather except "

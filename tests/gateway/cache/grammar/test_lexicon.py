@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.cache.similarity import lexicon
+from gateway.cache.grammar import lexicon
 
 
 def test_every_list_has_words_in_lower_case() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.cache.similarity.lexicon import PERSON_ENDINGS, SYNONYM_FORMS, WORD_ENDINGS
+from gateway.cache.grammar.lexicon import PERSON_ENDINGS, SYNONYM_FORMS, WORD_ENDINGS
 
 _MIN_ROOT: Final = 4
 _MIN_MISSPELT: Final = 6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.cache.similarity.stems import are_variants, stem_of
+from gateway.cache.grammar.stems import are_variants, stem_of
 
 
 @pytest.mark.parametrize(
