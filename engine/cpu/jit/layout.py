@@ -77,7 +77,7 @@ MODEL = np.dtype(
 
 `attention` is the kernel that attends over such a pool (`engine.cpu.attention.attention`), `mixture` that of experts
 (`engine.cpu.step.experts`; 0: there are none), `recurrence` that of gated delta nets (`engine.cpu.step.recurrence`).
-`activation` is SILU or GELU_TANH. A softcap of 0 means none. `logit_scale` is a factor of logits before they are capped,
+`activation` is SILU or GELU_TANH. A softcap of 0 means none. `logit_scale` is a factor of logits before their cap,
 `branch_scale` one of what branches add to the residual. Experts clamp their gates to `gate_limit` unless it is 0;
 `gate_gain` is then the factor within the sigmoid.
 """

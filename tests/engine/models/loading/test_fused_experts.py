@@ -64,7 +64,7 @@ def test_compiled_steps_keep_mxfp4_experts_as_codes(tmp_path: Path) -> None:
 
     num_codes = sum(count for kind, count in compiled.model.products.items() if kind.startswith("int8 in groups"))
     assert num_codes == 2 * 3 * 5, "two of each of five experts in three layers"
-    # Inputs are rounded to int8, and the weights once more to codes of 8 bits.
+    # The codes are exact; inputs are rounded to int8.
     assert float((result - expected).norm() / expected.norm()) < 0.05
 
 
