@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.cpu.attention.block_loops import scorer, summer
-from engine.cpu.attention.softmax_tile import weights_of
+from engine.cpu.attention.softmax_tile import NO_SINK, weights_of
 from engine.cpu.gemm.arithmetic import clear, copy, fetch, floats, integers, scale, soften, view
 from engine.cpu.gemm.micro_kernel import WeightKind
 from engine.cpu.gemm.tiles import LANES
@@ -120,7 +120,10 @@ def _attention(kind: WeightKind) -> Compiled:
         for query in range(num_queries):
             end = positions[query // shared] + 1
             start, of_query = max(0, end - layer.window), scores + 4 * query * num_slots
-            shares[query] = weights_of(of_query, num_slots, start - base, end - base, scale_of_scores)
+            sink = NO_SINK
+            if layer.sinks != 0:
+                sink = floats(layer.sinks, model.num_heads)[kv_head * shared + query % shared] / scale_of_scores
+            shares[query] = weights_of(of_query, num_slots, start - base, end - base, scale_of_scores, sink)
         values = block_of(model, layer, layer.values, 0, kv_head)
         if ahead != 0:
             ahead = block_of(model, layer, ahead, 0, kv_head + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 
@@ -12,25 +13,30 @@ from engine.cpu.gemm.tiles import LANES, Tile
 from engine.cpu.jit import exponential
 from engine.cpu.jit.intrinsics import intrinsic
 
+NO_SINK = np.float32(-math.inf)
+"""Score that weighs nothing."""
+
 
 @intrinsic
-def weights_of(typing_context: Any, scores: Any, size: Any, start: Any, end: Any, scale: Any) -> Any:
+def weights_of(typing_context: Any, scores: Any, size: Any, start: Any, end: Any, scale: Any, sink: Any) -> Any:
     """Replace scores [start, end) by unnormalized softmax weights in place, and the others of `size` by 0.
 
     Returns 1 / their sum, to scale the weighted sum by, which has fewer numbers. `size` is a multiple of LANES.
+    The sum includes the weight of `sink`, a score without a place, as large as scores are before they are scaled;
+    NO_SINK weighs nothing.
     Each lane is summed separately before lanes are added, so that leading zeros do not change the order of sums.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return _Softmax(builder).build(*arguments)
 
-    return types.float32(*(types.intp,) * 4, types.float32), generate
+    return types.float32(*(types.intp,) * 4, types.float32, types.float32), generate
 
 
 class _Softmax(Tile):
     """Code of a loop for the maximum and a loop for the weights."""
 
-    def build(self, scores: Any, size: Any, start: Any, end: Any, scale: Any) -> Any:
+    def build(self, scores: Any, size: Any, start: Any, end: Any, scale: Any, sink: Any) -> Any:
         """Emit both loops and the code between them."""
         builder, integer = self._builder, size.type
         number = ir.IntType(32)
@@ -57,7 +63,7 @@ class _Softmax(Tile):
             return [builder.add(places, further), self._larger(top, seen)]
 
         zero, step = ir.Constant(integer, 0), ir.Constant(integer, LANES)
-        _, tops = self._loop(zero, step, size, [here, self._all(-math.inf)], raise_top)
+        _, tops = self._loop(zero, step, size, [here, self._broadcast(sink)], raise_top)
         top = self._broadcast(self._folded(tops, self._larger))
         powers = self._broadcast(builder.fmul(scale, ir.Constant(ir.FloatType(), exponential.LOG2_E)))
 
@@ -70,7 +76,11 @@ class _Softmax(Tile):
             return [builder.add(places, further), builder.fadd(total, seen)]
 
         _, totals = self._loop(zero, step, size, [here, self._zero()], weigh)
-        return builder.fdiv(ir.Constant(ir.FloatType(), 1.0), self._folded(totals, builder.fadd))
+        of_sink = self._power_of_two(builder.fmul(builder.fsub(self._broadcast(sink), top), powers))
+        total = builder.fadd(
+            self._folded(totals, builder.fadd), builder.extract_element(of_sink, ir.Constant(number, 0))
+        )
+        return builder.fdiv(ir.Constant(ir.FloatType(), 1.0), total)
 
     def _power_of_two(self, x: Any) -> Any:
         """Return 2 to the power of numbers ≤ 0, with a relative error of 2e-7.

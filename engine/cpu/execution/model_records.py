@@ -54,12 +54,11 @@ def _unsupported(config: ModelConfig) -> list[tuple[bool, str]]:
     traits, experts, recurrent = config.traits, config.traits.experts, config.traits.recurrent
     return [
         (recurrent is not None and len(recurrent.layers) == config.num_layers, "all of its layers are recurrent"),
-        (traits.has_sinks, "its attention has sinks"),
-        (traits.branch_scale is not None, "it scales what branches add"),
-        (traits.logit_divisor is not None, "it divides the logits"),
         (bool(traits.unrotated_layers) and config.local_rope is not None, "its layers rotate in three ways"),
-        (experts is not None and experts.has_bias, "its router has a bias"),
-        (experts is not None and experts.gate_limit is not None, "its experts clamp their gates"),
+        (
+            experts is not None and experts.has_bias and experts.shared_size is not None,
+            "its router has a bias beside a shared expert",
+        ),
     ]
 
 
@@ -127,6 +126,7 @@ class ModelRecords:
 
     def _shape(self, decoder: Decoder) -> tuple[Any, ...]:
         config, traits = decoder.config, decoder.config.traits
+        experts = traits.experts
         return (
             config.hidden_size,
             config.intermediate_size,
@@ -137,7 +137,7 @@ class ModelRecords:
             0,
             0,
             0,
-            mix_experts.address if traits.experts is not None else 0,
+            mix_experts.address if experts is not None else 0,
             mix_states.address if traits.recurrent is not None else 0,
             self._projection(decoder.head, on_unit=False),
             np.zeros(1, dtype=AHEAD)[0],
@@ -146,7 +146,11 @@ class ModelRecords:
             decoder.attention_specs[0].scale,
             traits.attention_softcap or 0.0,
             traits.logit_softcap or 0.0,
+            1.0 / (traits.logit_divisor or 1.0),
             decoder.embedding.scale,
+            traits.branch_scale or 1.0,
+            0.0 if experts is None else experts.gate_limit or 0.0,
+            0.0 if experts is None else experts.gate_gain,
         )
 
     def _attention_layer(self, layer: DecoderLayer, index: int, *, on_unit: bool) -> dict[str, Any]:
@@ -165,6 +169,8 @@ class ModelRecords:
             "is_local": index in traits.unrotated_layers
             or (window is not None and self._config.local_rope is not None),
         }
+        if layer.spec.sinks is not None:
+            fields["sinks"] = self._memory.address(layer.spec.sinks)
         if layer.output_gate is not None:
             fields["output_gate"] = self._projection(layer.output_gate, on_unit=on_unit)
         return fields
@@ -213,7 +219,7 @@ class ModelRecords:
         self._experts.append(array)
         scores = mlp.router.weight if mlp.shared is None else torch.cat([mlp.router.weight, mlp.shared.gate])
         return {
-            "router": self._memory.projection(RawWeight(scores, None, None)),
+            "router": self._memory.projection(RawWeight(scores, None, mlp.router.bias)),
             "experts": array.ctypes.data,
             "num_experts": len(mlp.experts),
             "num_chosen": mlp.router.num_chosen,

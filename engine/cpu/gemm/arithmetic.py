@@ -144,6 +144,18 @@ def gate_gelu(gates, ups, out, size):
 
 
 @compiled
+def gate_clamped(gates, ups, out, size, limit, gain):
+    """Compute out = gates * sigmoid(gain * gates) * (ups + 1), with gates up to a limit and ups within ± it."""
+    gate_values, up_values, target = floats(gates, size), floats(ups, size), floats(out, size)
+    for i in range(size):
+        x, up = gate_values[i], up_values[i]
+        # In this order NaN stays NaN.
+        x = limit if x > limit else x
+        up = limit if up > limit else -limit if up < -limit else up
+        target[i] = x / (_ONE + exp(-gain * x)) * (up + _ONE)
+
+
+@compiled
 def soften(values, size, factor, limit):
     """Replace each value v by limit * tanh(v * factor / limit)."""
     target = floats(values, size)

@@ -65,7 +65,11 @@ MODEL = np.dtype(
         ("score_scale", np.float32),
         ("score_softcap", np.float32),
         ("logit_softcap", np.float32),
+        ("logit_scale", np.float32),
         ("embedding_scale", np.float32),
+        ("branch_scale", np.float32),
+        ("gate_limit", np.float32),
+        ("gate_gain", np.float32),
     ],
     align=True,
 )
@@ -73,7 +77,9 @@ MODEL = np.dtype(
 
 `attention` is the kernel that attends over such a pool (`engine.cpu.attention.attention`), `mixture` that of experts
 (`engine.cpu.step.experts`; 0: there are none), `recurrence` that of gated delta nets (`engine.cpu.step.recurrence`).
-`activation` is SILU or GELU_TANH. A softcap of 0 means none.
+`activation` is SILU or GELU_TANH. A softcap of 0 means none. `logit_scale` is a factor of logits before their cap,
+`branch_scale` one of what branches add to the residual. Experts clamp their gates to `gate_limit` unless it is 0;
+`gate_gain` is then the factor within the sigmoid.
 """
 SILU, GELU_TANH = range(2)
 ACTIVATIONS = {"silu": SILU, "gelu_tanh": GELU_TANH}
@@ -133,6 +139,7 @@ LAYER = np.dtype(
         ("is_windowed", np.int64),
         ("is_local", np.int64),
         ("output_gate", PROJECTION),
+        ("sinks", np.int64),
         ("recurrent", np.int64),
     ],
     align=True,
@@ -146,8 +153,9 @@ one norm over all query heads and one over all key heads. `is_local` is not 0 if
 A layer with experts has EXPERT records, `num_experts` of them and behind them the shared one if there is one, instead
 of `gate_up` and `down`. The router's outputs are a score of each expert, and the gate of the shared one.
 
-An `output_gate` with outputs scales each number that attention returns. `recurrent` is the address of a RECURRENT
-record in a layer with a gated delta net in place of attention; 0: the layer attends.
+An `output_gate` with outputs scales each number that attention returns. `sinks` [heads] are scores that take a share of
+the attention and have no value. `recurrent` is the address of a RECURRENT record in a layer with a gated delta net in
+place of attention; 0: the layer attends.
 
 Keys and values lie block by block, `block_bytes` apart, and head by head: keys [head_dim, block_size], values
 [block_size, head_dim]. In bfloat16 two rows of either are interleaved in pairs.

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.cpu.attention.attention import attend, block_of, key_at, value_at
 from engine.cpu.attention.head_tiles import store_key, store_value, turn, turn_normed
-from engine.cpu.gemm.arithmetic import copy, gate_sigmoid, integers, normalise, put, soften, view, wipe
+from engine.cpu.gemm.arithmetic import copy, gate_sigmoid, integers, normalise, put, scale, soften, view, wipe
 from engine.cpu.gemm.projections import prepared, project
 from engine.cpu.jit.compiler import compiled, inlined
 from engine.cpu.jit.kernel import address_of, call_at
@@ -175,7 +175,7 @@ def _add_output(model, projection, norm, step, inputs, tokens, residual, phase, 
     The function has two call sites, one of each branch.
     """
     if norm == 0:
-        add_phase(projection, inputs, tokens, residual, phase, scratch, codes)
+        add_phase(projection, model.branch_scale, inputs, tokens, residual, phase, scratch, codes)
         return
     write_phase(projection, inputs, tokens, step.branch, phase, codes)
     add_normed_phase(model, norm, step.branch, residual, tokens, phase + PHASE_BYTES)
@@ -270,7 +270,11 @@ def logits_phase(model, normed, num_rows, logits, phase, codes):
         project(head, first, count, inputs, num_rows, logits + 4 * first, head.num_outputs)
         if model.logit_softcap > _NO_CAP:
             for row in range(num_rows):
-                soften(logits + 4 * (row * head.num_outputs + first), count, _ONE, model.logit_softcap)
+                soften(logits + 4 * (row * head.num_outputs + first), count, model.logit_scale, model.logit_softcap)
+        elif model.logit_scale != _ONE:
+            for row in range(num_rows):
+                found = logits + 4 * (row * head.num_outputs + first)
+                scale(found, model.logit_scale, found, count)
         finish(phase)
         chunk = take(phase)
     wait(phase, num_chunks)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from engine.cpu.gemm.arithmetic import add, gate, gate_gelu, normalise
+import numpy as np
+
+from engine.cpu.gemm.arithmetic import add_times, gate, gate_clamped, gate_gelu, normalise
 from engine.cpu.gemm.projections import prepared, project
 from engine.cpu.jit.compiler import compiled
 from engine.cpu.jit.layout import SILU
 from engine.cpu.jit.work_queue import CHUNK, chunks, finish, take, wait
+
+NO_LIMIT = np.float32(0.0)
+"""Limit of gates that are not clamped."""
 
 
 @compiled
@@ -20,30 +25,30 @@ def read_branch(model, norm, residual, tokens, normed):
 
 @compiled
 def add_branch(model, norm, output, residual):
-    """Add a branch's output of one token to the residual, normalized in place if there is a norm."""
+    """Add a branch's output of one token, scaled, to the residual; it is normalized in place if there is a norm."""
     if norm != 0:
         normalise(output, norm, output, 1, model.hidden_size, model.epsilon)
-    add(residual, output, model.hidden_size)
+    add_times(residual, model.branch_scale, output, model.hidden_size)
 
 
 @compiled
-def _add_projected(projection, inputs, tokens, residual, chunk, scratch):
-    """Add a chunk of a projection's outputs to the residual."""
+def _add_projected(projection, factor, inputs, tokens, residual, chunk, scratch):
+    """Add a factor times a chunk of a projection's outputs to the residual."""
     first, hidden = chunk * CHUNK, projection.num_outputs
     count = min(CHUNK, hidden - first)
     project(projection, first, count, inputs, tokens, scratch, CHUNK)
     for token in range(tokens):
-        add(residual + 4 * (token * hidden + first), scratch + 4 * token * CHUNK, count)
+        add_times(residual + 4 * (token * hidden + first), factor, scratch + 4 * token * CHUNK, count)
 
 
 @compiled
-def add_phase(projection, inputs, tokens, residual, phase, scratch, codes):
-    """Execute one thread's part of adding a projection to the residual."""
+def add_phase(projection, factor, inputs, tokens, residual, phase, scratch, codes):
+    """Execute one thread's part of adding a factor times a projection to the residual."""
     inputs = prepared(projection, inputs, tokens, codes)
     num_chunks = chunks(projection.num_outputs)
     chunk = take(phase)
     while chunk < num_chunks:
-        _add_projected(projection, inputs, tokens, residual, chunk, scratch)
+        _add_projected(projection, factor, inputs, tokens, residual, chunk, scratch)
         finish(phase)
         chunk = take(phase)
     wait(phase, num_chunks)
@@ -77,8 +82,8 @@ def add_normed_phase(model, norm, branch, residual, tokens, phase):
 
 
 @compiled
-def gate_chunk(gate_up, activation, tokens, inputs, chunk, gated, scratch):
-    """Compute a chunk of activation(gate) * up."""
+def gate_chunk(gate_up, activation, limit, gain, tokens, inputs, chunk, gated, scratch):
+    """Compute a chunk of activation(gate) * up, or of a clamped SwiGLU if the limit is not 0."""
     size = gate_up.num_outputs // 2
     first = chunk * CHUNK
     count = min(CHUNK, size - first)
@@ -87,7 +92,9 @@ def gate_chunk(gate_up, activation, tokens, inputs, chunk, gated, scratch):
     project(gate_up, size + first, count, inputs, tokens, ups, CHUNK)
     for token in range(tokens):
         out = gated + 4 * (token * size + first)
-        if activation == SILU:
+        if limit > NO_LIMIT:
+            gate_clamped(scratch + 4 * token * CHUNK, ups + 4 * token * CHUNK, out, count, limit, gain)
+        elif activation == SILU:
             gate(scratch + 4 * token * CHUNK, ups + 4 * token * CHUNK, out, count)
         else:
             gate_gelu(scratch + 4 * token * CHUNK, ups + 4 * token * CHUNK, out, count)
@@ -100,7 +107,7 @@ def gate_phase(gate_up, activation, tokens, normed, gated, phase, scratch, codes
     num_chunks = chunks(gate_up.num_outputs // 2)
     chunk = take(phase)
     while chunk < num_chunks:
-        gate_chunk(gate_up, activation, tokens, inputs, chunk, gated, scratch)
+        gate_chunk(gate_up, activation, NO_LIMIT, NO_LIMIT, tokens, inputs, chunk, gated, scratch)
         finish(phase)
         chunk = take(phase)
     wait(phase, num_chunks)

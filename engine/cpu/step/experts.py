@@ -114,7 +114,7 @@ def expert_rows(layer, step, tokens, thread):
 
 @compiled
 def gate_experts_phase(model, layer, step, inputs, tokens, thread, phase, scratch, codes):
-    """Execute one thread's part of activation(gate) * up of every expert, for the tokens that chose it."""
+    """Execute one thread's part of the gated states of every expert, for the tokens that chose it."""
     hidden, num_picks = model.hidden_size, _num_picks(layer)
     num_experts = layer.num_experts + layer.has_shared_expert
     rows = expert_rows(layer, step, tokens, thread)
@@ -133,7 +133,8 @@ def gate_experts_phase(model, layer, step, inputs, tokens, thread, phase, scratc
                     copy(inputs + 4 * token * hidden, room + 4 * index * hidden, hidden)
                 ready, gathered = prepared(gate_up, room, count, codes), expert
             out = step.gated + 4 * start * layer.widest_expert
-            gate_chunk(gate_up, model.activation, count, ready, chunk - first, out, scratch)
+            limit, gain = model.gate_limit, model.gate_gain
+            gate_chunk(gate_up, model.activation, limit, gain, count, ready, chunk - first, out, scratch)
             finish(phase)
             chunk = take(phase)
         first += num_chunks

@@ -19,9 +19,10 @@ from engine.spec_decode.proposers.medusa import MedusaProposer
 from engine.step.drafting import Drafter
 from engine.step.scheduler_output import SchedulerOutput
 from engine.step.step_output import StepOutput
-from tests.engine.core.checkpoints import VOCAB_SIZE
+from tests.engine.core.checkpoints import MAX_MODEL_LEN, VOCAB_SIZE
 from tests.engine.core.test_speculative_decoding import FixedCosts, controller, free_drafts
 from tests.engine.core.tiny_core import PROMPTS, SHARED, TinyCore
+from tests.engine.models.checkpoints import make_reference, save_checkpoint
 from tests.engine.models.made_up_heads import made_up_heads
 
 STOPS = tuple(range(0, VOCAB_SIZE, 11))
@@ -115,6 +116,24 @@ def test_multi_step_decoding_changes_no_answer(
         core.drafter.rest()  # type: ignore[union-attr]
     assert rounding.most_steps > (1 if params.get("max_tokens") == 3 else 2)
     assert rounding.were_behind_prompts
+    assert 0 < core.tally.accepted_tokens <= core.tally.drafted_tokens
+    assert core.num_leaked == 0
+
+
+@pytest.mark.parametrize("variant", ["granite", "gpt_oss"])
+def test_multi_step_decoding_changes_no_answer_of_other_families(
+    variant: str, tmp_path: Path, closing: list[TinyCore]
+) -> None:
+    sizes = {"hidden_size": 128, "vocab_size": VOCAB_SIZE, "max_position_embeddings": MAX_MODEL_LEN, "head_dim": 16}
+    folder = save_checkpoint(make_reference(variant, **sizes), tmp_path)
+    expected = TinyCore(folder).answers(PROMPTS)
+    rounding = Rounding(folder, 2)
+    core = rounding.core
+    closing.append(core)
+    for _ in range(2):
+        assert core.answers(PROMPTS) == expected
+        core.drafter.rest()  # type: ignore[union-attr]
+    assert rounding.most_steps > 2
     assert 0 < core.tally.accepted_tokens <= core.tally.drafted_tokens
     assert core.num_leaked == 0
 

@@ -31,7 +31,7 @@ def num_window_blocks(block_size: int) -> int:
     ("variant", "compiled_threads", "block_size"),
     [
         *(("gemma2", 0, 8), ("gemma2", 2, 16), ("gemma3", 0, 8), ("gemma3", 2, 16)),
-        *(("smollm3_windowed", 2, 16), ("exaone4", 2, 16), ("gpt_oss", 0, 8)),
+        *(("smollm3_windowed", 2, 16), ("exaone4", 2, 16), ("gpt_oss", 0, 8), ("gpt_oss", 2, 16)),
     ],
 )
 def test_answers_are_those_of_a_pool_that_keeps_everything(

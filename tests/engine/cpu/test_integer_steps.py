@@ -28,7 +28,7 @@ def runner(folder: Path, variant: str, quantization: Quantization, threads: int)
 
 
 @pytest.mark.parametrize("quantization", list(KINDS))
-@pytest.mark.parametrize("variant", ["qwen3", "llama_biased", "phi3", "qwen3_5"])
+@pytest.mark.parametrize("variant", ["qwen3", "llama_biased", "phi3", "qwen3_5", "granite", "gpt_oss"])
 def test_logits_are_near_those_of_the_libraries_products(
     variant: str, quantization: Quantization, tmp_path: Path
 ) -> None:
@@ -46,7 +46,7 @@ def test_logits_are_near_those_of_the_libraries_products(
     compiled.model.close()
 
 
-@pytest.mark.parametrize("variant", ["qwen3", "qwen3_5"])
+@pytest.mark.parametrize("variant", ["qwen3", "qwen3_5", "granite", "gpt_oss"])
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
 def test_a_token_gets_the_same_numbers_however_its_prompt_is_cut_and_whoever_helps(
     variant: str, quantization: Quantization, tmp_path: Path

@@ -12,10 +12,12 @@ from tests.engine.cpu.execution.test_prompt_rows import LARGE, PROMPT, WAYS, mak
 from tests.engine.models.paged import PagedRunner, Row
 
 ROUNDED = torch.bfloat16
+LOSSES = {"qwen3": 0.01, "gpt_oss": 0.02}
+"""What rounded numbers may change on average; they lead some tokens of gpt-oss to other experts, in torch too."""
 
 
-def open_runner(folder: Path, way: PromptWay = "vectors", **settings: object) -> PagedRunner:
-    runner = PagedRunner(make_checkpoint("qwen3", folder, True, LARGE), shuffle_seed=4, kv_dtype=ROUNDED, **settings)  # type: ignore[arg-type]
+def open_runner(folder: Path, way: PromptWay = "vectors", variant: str = "qwen3", **settings: object) -> PagedRunner:
+    runner = PagedRunner(make_checkpoint(variant, folder, True, LARGE), shuffle_seed=4, kv_dtype=ROUNDED, **settings)  # type: ignore[arg-type]
     if hasattr(runner.model, "prompt_way"):
         runner.model.prompt_way = way
     return runner
@@ -26,13 +28,14 @@ def test_pools_take_half_the_bytes(tmp_path: Path) -> None:
     assert all(cache.keys.dtype == cache.values.dtype == ROUNDED for cache in runner.caches)  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("variant", LOSSES)
 @pytest.mark.parametrize("way", WAYS)
 def test_compiled_steps_and_prompts_compute_what_torch_computes_over_such_a_pool(
-    way: PromptWay, tmp_path: Path
+    way: PromptWay, variant: str, tmp_path: Path
 ) -> None:
-    in_torch, compiled = (open_runner(tmp_path, one, compiled_threads=2) for one in ("torch", way))
+    in_torch, compiled = (open_runner(tmp_path, one, variant, compiled_threads=2) for one in ("torch", way))
     in_torch.model.max_tokens = 0  # type: ignore[attr-defined]
-    exact = PagedRunner(make_checkpoint("qwen3", tmp_path, True, LARGE), compiled_threads=2)
+    exact = PagedRunner(make_checkpoint(variant, tmp_path, True, LARGE), compiled_threads=2)
 
     expected, found, unrounded = (
         runner.prefill(Row(list(PROMPT)), [100, 7, 1, 70, 1]) for runner in (in_torch, compiled, exact)
@@ -40,7 +43,7 @@ def test_compiled_steps_and_prompts_compute_what_torch_computes_over_such_a_pool
 
     # A number half way between two of bfloat16 may go to either side after sums in another order.
     assert (found - expected).abs().mean() < 0.2 * (unrounded - expected).abs().mean()
-    assert (unrounded - expected).abs().mean() < 0.01 * unrounded.std()
+    assert (unrounded - expected).abs().mean() < LOSSES[variant] * unrounded.std()
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,6 +15,7 @@ from engine.cpu.execution.model import CompiledModel
 from engine.cpu.execution.model_records import NotCompilable, check_compilable
 from engine.cpu.gemm.records import RecordMemory
 from engine.cpu.gemm.tiles import LANES
+from engine.models.decoder import Decoder
 from engine.models.families.registry import read_model_config
 from engine.models.loading.loader import load_model
 from tests.engine.models.checkpoints import VARIANTS, make_reference, save_checkpoint
@@ -28,13 +28,8 @@ from tests.engine.models.families.parity import (
 )
 from tests.engine.models.paged import CPU, PagedRunner, Row, compile_model
 
-OTHERS = {
-    "granite": "it scales what branches add",
-    "gpt_oss": "its attention has sinks",
-}
-"""Variants with a property that compiled steps do not compute, and the words for it."""
-COMPILABLE = tuple(variant for variant in VARIANTS if variant not in (*OTHERS, "phi3_longrope"))
-"""All the rest, but for one whose rope is made for heads of 8 numbers."""
+COMPILABLE = tuple(variant for variant in VARIANTS if variant != "phi3_longrope")
+"""All but one whose rope is made for heads of 8 numbers."""
 SIZES = {"hidden_size": 96, "vocab_size": 100}
 """Heads of 16 numbers in threes."""
 RECURRENT = ("qwen3_5", "qwen3_5_moe", "qwen3_next")
@@ -90,7 +85,10 @@ def test_greedy_text_equals_transformers_where_compiled_steps_come_between_other
         assert row.tokens[len(prompt) :][:64] == reference_greedy(reference, prompt, 64)
 
 
-@pytest.mark.parametrize("variant", ["qwen3", "mistral", "llama_biased", "gemma2", "gemma3", "olmo2", "qwen2_moe"])
+@pytest.mark.parametrize(
+    "variant",
+    [*("qwen3", "mistral", "llama_biased", "gemma2", "gemma3", "olmo2", "qwen2_moe"), *("granite", "gpt_oss")],
+)
 def test_a_token_gets_the_same_numbers_alone_in_a_batch_and_among_drafts(variant: str, open_runner: Opener) -> None:
     runner = open_runner(variant, shuffle_seed=2, compiled_threads=2)
     alone, in_batch, other, drafted = (Row(list(PROMPT[start:40])) for start in (0, 0, 7, 0))
@@ -264,39 +262,35 @@ def test_a_number_that_is_none_is_seen_in_the_logits(open_runner: Opener) -> Non
     assert runner.step([(row, 1)])[0].isnan().all()
 
 
-@pytest.mark.parametrize("variant", OTHERS)
-def test_what_compiled_steps_do_not_know_is_named_before_a_weight_is_read(variant: str, tmp_path: Path) -> None:
-    folder = save_checkpoint(make_reference(variant, **sizes_of(variant)), tmp_path)
+def test_what_compiled_steps_do_not_know_is_named_before_a_weight_is_read(tmp_path: Path) -> None:
+    config = read_model_config(save_checkpoint(make_reference("gemma3", **SIZES), tmp_path))
+    assert config.local_rope is not None
 
-    with pytest.raises(NotCompilable, match=OTHERS[variant]):
-        check_compilable(read_model_config(folder))
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"has_sinks": True}, "its attention has sinks"),
-        ({"branch_scale": 0.5}, "it scales what branches add"),
-        ({"logit_divisor": 2.0}, "it divides the logits"),
-    ],
-)
-def test_each_property_alone_is_named(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
-    config = read_model_config(save_checkpoint(make_reference("llama3", **SIZES), tmp_path))
-
-    with pytest.raises(NotCompilable, match=reason):
-        check_compilable(replace(config, traits=replace(config.traits, **change)))
+    with pytest.raises(NotCompilable, match="its layers rotate in three ways"):
+        check_compilable(replace(config, traits=replace(config.traits, unrotated_layers=frozenset({1}))))
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"), [({"has_bias": True}, "its router has a bias"), ({"gate_limit": 7.0}, "clamp their gates")]
-)
-def test_each_property_of_experts_is_named(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
-    config = read_model_config(save_checkpoint(make_reference("mixtral", **SIZES), tmp_path))
+def test_a_property_of_experts_is_named(tmp_path: Path) -> None:
+    config = read_model_config(save_checkpoint(make_reference("qwen2_moe", **SIZES), tmp_path))
     assert config.traits.experts is not None
-    experts = replace(config.traits.experts, **change)
+    experts = replace(config.traits.experts, has_bias=True)
 
-    with pytest.raises(NotCompilable, match=reason):
+    with pytest.raises(NotCompilable, match="its router has a bias beside a shared expert"):
         check_compilable(replace(config, traits=replace(config.traits, experts=experts)))
+
+
+def test_divided_logits_are_capped_as_torch_caps_them(tmp_path: Path) -> None:
+    folder = save_checkpoint(make_reference("gemma2", **SIZES), tmp_path)
+    compiled, plain = PagedRunner(folder, compiled_threads=1), PagedRunner(folder)
+    assert isinstance(compiled.model, CompiledModel)
+    assert isinstance(plain.model, Decoder)
+    config = plain.model.config
+    plain.model.config = replace(config, traits=replace(config.traits, logit_divisor=2.5))
+    compiled.model.shape["logit_scale"] = 1 / 2.5
+
+    found, expected = (runner.prefill(Row(list(PROMPT)), [20, 1]) for runner in (compiled, plain))
+
+    assert (found - expected).abs().max() < TOLERANCE
 
 
 def test_sizes_that_fill_no_register_are_named(tmp_path: Path) -> None:

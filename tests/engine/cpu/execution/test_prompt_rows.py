@@ -68,7 +68,7 @@ def test_logits_equal_transformers_on_any_processor(variant: str, way: PromptWay
 
 
 @needs_unit
-@pytest.mark.parametrize("variant", ["qwen3", "mistral", "llama_biased"])
+@pytest.mark.parametrize("variant", ["qwen3", "mistral", "llama_biased", "granite", "gpt_oss"])
 def test_logits_on_the_matrix_unit_equal_those_of_float32(variant: str, tmp_path: Path) -> None:
     settings = {"is_half": True, "sizes": LARGE}
     on_unit = open_runner(variant, tmp_path, "matrix unit", compiled_threads=2, **settings)  # type: ignore[arg-type]
@@ -80,7 +80,7 @@ def test_logits_on_the_matrix_unit_equal_those_of_float32(variant: str, tmp_path
     assert (found - expected).abs().max() < TOLERANCE
 
 
-@pytest.mark.parametrize("variant", ["qwen3", "mistral"])
+@pytest.mark.parametrize("variant", ["qwen3", "mistral", "granite", "gpt_oss"])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_token_gets_the_same_numbers_however_its_prompt_is_cut(variant: str, way: PromptWay, tmp_path: Path) -> None:
     runner = open_runner(variant, tmp_path, way, is_half=True, sizes=LARGE, compiled_threads=2)
@@ -94,7 +94,7 @@ def test_a_token_gets_the_same_numbers_however_its_prompt_is_cut(variant: str, w
     assert torch.equal(one_thread.prefill(Row(list(PROMPT)), [100]), expected)
 
 
-@pytest.mark.parametrize("variant", ["qwen3", "mistral"])
+@pytest.mark.parametrize("variant", ["qwen3", "mistral", "granite", "gpt_oss"])
 @pytest.mark.parametrize("way", WAYS)
 def test_sampled_tokens_get_the_numbers_they_get_where_all_are_sampled(
     variant: str, way: PromptWay, tmp_path: Path

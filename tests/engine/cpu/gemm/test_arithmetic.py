@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from engine.cpu.attention.block_loops import scorer, summer
-from engine.cpu.attention.softmax_tile import weights_of
+from engine.cpu.attention.softmax_tile import NO_SINK, weights_of
 from engine.cpu.gemm import arithmetic, products
 from engine.cpu.gemm.micro_kernel import WeightKind
 from engine.cpu.gemm.tiles import LANES
 from engine.cpu.jit.compiler import compiled
 from engine.cpu.jit.layout import PROJECTION
+from engine.models.experts import ClampedGate
 from tests.engine.cpu.gemm.packing import packed
 
 Floats = npt.NDArray[np.float32]
@@ -26,8 +27,8 @@ def numbers(*shape: int, seed: int = 1) -> Floats:
 
 
 @compiled
-def weigh_scores(scores, size, start, end, scale):  # type: ignore[no-untyped-def]
-    return weights_of(scores, size, start, end, scale)
+def weigh_scores(scores, size, start, end, scale, sink):  # type: ignore[no-untyped-def]
+    return weights_of(scores, size, start, end, scale, sink)
 
 
 def address(array: npt.NDArray[np.generic]) -> int:
@@ -85,7 +86,7 @@ def test_a_softmax_leaves_zeros_around_what_is_seen(start: int, end: int) -> Non
     scores = numbers(48)
     expected = torch.softmax(torch.from_numpy(scores[start:end].copy()) * 0.3, 0)
 
-    share = weigh_scores(address(scores), 48, start, end, np.float32(0.3))
+    share = weigh_scores(address(scores), 48, start, end, np.float32(0.3), NO_SINK)
 
     assert not scores[:start].any()
     assert not scores[end:].any()
@@ -93,12 +94,26 @@ def test_a_softmax_leaves_zeros_around_what_is_seen(start: int, end: int) -> Non
     assert np.abs(scores[start:end] * share - expected.numpy()).max() < 1e-6
 
 
+@pytest.mark.parametrize("sink", [-200.0, -3.0, 0.4, 5.0, 80.0])
+def test_a_sink_takes_its_share_of_a_softmax(sink: float) -> None:
+    scores = numbers(48)
+    with_sink = np.append(scores[5:43], np.float32(sink)).astype(np.float64) * 0.3
+    expected = np.exp(with_sink - with_sink.max())
+    expected /= expected.sum()
+
+    share = weigh_scores(address(scores), 48, 5, 43, np.float32(0.3), np.float32(sink))
+
+    assert not scores[:5].any()
+    assert not scores[43:].any()
+    assert np.abs(scores[5:43] * share - expected[:-1]).max() < 1e-6
+
+
 def test_weights_are_right_to_a_few_units_in_the_last_place_however_far_they_are_apart() -> None:
     scores = np.zeros(8 * LANES, np.float32)
     scores[1:] = -np.linspace(0.0, 65.0, len(scores) - 1)
     expected = np.exp(scores.astype(np.float64))
 
-    weigh_scores(address(scores), len(scores), 0, len(scores), np.float32(1.0))
+    weigh_scores(address(scores), len(scores), 0, len(scores), np.float32(1.0), NO_SINK)
 
     assert np.abs(scores - expected).max() < 2e-7
     assert np.abs(scores / expected - 1.0).max() < 6e-6, "products are rounded where they are large"
@@ -106,11 +121,11 @@ def test_weights_are_right_to_a_few_units_in_the_last_place_however_far_they_are
 
 def test_what_is_far_below_weighs_nothing_and_what_is_no_number_is_seen() -> None:
     scores = np.array([0.0, -1e30, -200.0] + [0.0] * (2 * LANES - 3), np.float32)
-    weigh_scores(address(scores), 2 * LANES, 0, 3, np.float32(1.0))
+    weigh_scores(address(scores), 2 * LANES, 0, 3, np.float32(1.0), NO_SINK)
     assert scores[0] == 1.0
     assert (scores[1:3] < 1e-30).all()
     scores[1] = math.nan
-    assert math.isnan(weigh_scores(address(scores), 2 * LANES, 0, 3, np.float32(1.0)))
+    assert math.isnan(weigh_scores(address(scores), 2 * LANES, 0, 3, np.float32(1.0), NO_SINK))
 
 
 @pytest.mark.parametrize("num_queries", [1, 2, 3, 4, 7])
@@ -173,3 +188,16 @@ def test_gates_equal_torchs() -> None:
 
     assert torch.allclose(activated, torch.nn.functional.silu(gates), atol=1e-6)
     assert torch.allclose(scaled, values * gates.sigmoid(), atol=1e-6)
+
+
+def test_clamped_gates_equal_torchs_and_keep_what_is_no_number() -> None:
+    gates, ups = 4 * numbers(40), 4 * numbers(40, seed=2)
+    gates[7] = ups[9] = math.nan
+    gates[11], ups[12], ups[13] = math.inf, math.inf, -math.inf
+    expected = ClampedGate(limit=3.0, gain=1.702)(torch.from_numpy(gates.copy()), torch.from_numpy(ups.copy()), "silu")
+    out = np.zeros_like(gates)
+
+    arithmetic.gate_clamped(address(gates), address(ups), address(out), 40, np.float32(3.0), np.float32(1.702))
+
+    assert np.isnan(out).nonzero()[0].tolist() == [7, 9]
+    np.testing.assert_allclose(out, expected.numpy(), rtol=2e-6, atol=1e-6)

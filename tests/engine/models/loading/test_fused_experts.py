@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from engine.cpu.execution.model import CompiledModel
 from engine.models.config.checkpoint import CheckpointError
 from engine.models.config.config_reader import ModelConfigError
 from engine.models.families.registry import read_model_config
@@ -51,6 +52,20 @@ def test_mxfp4_experts_are_the_model_of_their_dequantized_weights(tmp_path: Path
     expected = PagedRunner(plain).prefill(Row(list(PROMPT)), [4, 1])
 
     assert float((result - expected).norm() / expected.norm()) < 0.02
+
+
+def test_compiled_steps_keep_mxfp4_experts_as_codes(tmp_path: Path) -> None:
+    quantized, plain = write_pair(tmp_path)
+    compiled = PagedRunner(quantized, compiled_threads=1)
+    assert isinstance(compiled.model, CompiledModel)
+
+    result = compiled.prefill(Row(list(PROMPT)), [4, 1])
+    expected = PagedRunner(plain).prefill(Row(list(PROMPT)), [4, 1])
+
+    num_codes = sum(count for kind, count in compiled.model.products.items() if kind.startswith("int8 in groups"))
+    assert num_codes == 2 * 3 * 5, "two of each of five experts in three layers"
+    # The codes are exact; inputs are rounded to int8.
+    assert float((result - expected).norm() / expected.norm()) < 0.05
 
 
 MLP = "model.layers.1.mlp.experts"
