@@ -130,7 +130,7 @@ class SemanticStage:
         key, wanted = lookup.key, lookup.wanted
         if key is None or wanted is None or key.text is None or not self._embedder.is_ready:
             return None
-        if guard_of(request, wanted.rule) is not None:
+        if guard_of(request, wanted.rule, wanted.tenant) is not None:
             return None
         vector = await self._embedder.embed(canonical_question(key.text))
         if vector is None:
@@ -237,7 +237,7 @@ class SemanticStage:
         assert key is not None, "a lookup that may store has a key"
         assert wanted is not None, "a lookup with a key has an identity"
         is_miss = lookup.result is CacheResult.MISS
-        reason = guard_of(request, wanted.rule)
+        reason = guard_of(request, wanted.rule, wanted.tenant)
         if reason is not None or key.text is None or not self._embedder.is_ready:
             if is_miss:
                 record.cache_reason = reason or "no_vector"

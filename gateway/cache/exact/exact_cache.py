@@ -120,7 +120,7 @@ class ExactCache:
             return _OFF
         if wanted.control.no_store:
             return CacheLookup(CacheResult.BYPASS, "no_store")
-        barred = volatile_reason(request, wanted.rule)
+        barred = volatile_reason(request, wanted.rule, wanted.tenant)
         if barred is not None:
             return CacheLookup(CacheResult.BYPASS, barred)
         key = self._key(request, wanted)
@@ -148,7 +148,7 @@ class ExactCache:
 
     def peek(self, request: ChatRequest, wanted: CacheIdentity) -> CacheLookup:
         """Return what `lookup` would, but count and lead nothing: a hit, or a miss with its key."""
-        barred = volatile_reason(request, wanted.rule)
+        barred = volatile_reason(request, wanted.rule, wanted.tenant)
         key = None if wanted.rule.mode == "off" or barred is not None else self._key(request, wanted)
         if key is None:
             return CacheLookup(CacheResult.BYPASS, "policy" if wanted.rule.mode == "off" else barred or "no_scope")
@@ -166,7 +166,7 @@ class ExactCache:
         """Return a hit that may have expired up to a day ago."""
         if wanted.rule.mode == "off" or wanted.control.no_store or wanted.control.no_cache:
             return None
-        key = self._key(request, wanted) if volatile_reason(request, wanted.rule) is None else None
+        key = self._key(request, wanted) if volatile_reason(request, wanted.rule, wanted.tenant) is None else None
         now = self._wall()
         found = None if key is None else self.tier.find(key.exact, now, max_age_s=wanted.control.max_age_s)
         return self._hit(found, now) if found is not None and needs_of(request).are_met_by(found.answer) else None
@@ -293,7 +293,7 @@ class ExactCache:
 
     def _key(self, request: ChatRequest, wanted: CacheIdentity) -> Fingerprint | None:
         rule = wanted.rule
-        scope = scope_of(owner_of(request, rule), tenant=wanted.tenant, user=request.fields.user)
+        scope = scope_of(owner_of(request, rule, wanted.tenant), tenant=wanted.tenant, user=request.fields.user)
         if scope is None:
             return None
         return fingerprint(request, scope=scope, candidates=wanted.candidates, history=rule.history)

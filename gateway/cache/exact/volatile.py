@@ -26,11 +26,11 @@ _MAX_TURNS: Final = 4
 """The last texts of the user that are read, where none stands alone."""
 
 
-def volatile_reason(request: ChatRequest, rule: Cache) -> Volatility | None:
+def volatile_reason(request: ChatRequest, rule: Cache, tenant: str = "") -> Volatility | None:
     """Return why this request gets no cached response and makes none, or None."""
     if rule.scope == "user":
         return None
-    found = volatility(request)
+    found = volatility(request, sender_of(request, rule, tenant))
     if "time_dependent" in found and rule.time_dependent == "bypass":
         return "time_dependent"
     if "personal" in found and (rule.personal == "bypass" or not request.fields.user):
@@ -38,20 +38,29 @@ def volatile_reason(request: ChatRequest, rule: Cache) -> Volatility | None:
     return None
 
 
-def owner_of(request: ChatRequest, rule: Cache) -> CacheScope:
+def owner_of(request: ChatRequest, rule: Cache, tenant: str = "") -> CacheScope:
     """Return who may share the response to this request: the rule's scope, or the user for a personal question."""
-    return "user" if rule.personal == "per_user" and "personal" in volatility(request) else rule.scope
+    if rule.personal != "per_user":
+        return rule.scope
+    return "user" if "personal" in volatility(request, sender_of(request, rule, tenant)) else rule.scope
 
 
-def volatility(request: ChatRequest) -> frozenset[Volatility]:
-    """Return on what the answer to a request depends besides its content."""
+def sender_of(request: ChatRequest, rule: Cache, tenant: str) -> str:
+    """Return those among whom the results for a text are remembered: a user where responses may be one's own."""
+    if rule.scope == "user" or rule.personal == "per_user":
+        return f"{tenant}\0{request.fields.user}"
+    return "" if rule.scope == "shared" else tenant
+
+
+def volatility(request: ChatRequest, sender: str = "") -> frozenset[Volatility]:
+    """Return on what the answer to a request depends besides its content; `sender` is that of `volatility_of`."""
     found: frozenset[Volatility] = frozenset()
-    for text in _texts_read(request):
-        found |= volatility_of(_part_read(text))
+    for text in _texts_read(request, sender):
+        found |= volatility_of(_part_read(text), sender)
     return found
 
 
-def _texts_read(request: ChatRequest) -> Iterator[str]:
+def _texts_read(request: ChatRequest, sender: str) -> Iterator[str]:
     """Yield the texts of a request that may be volatile; a tool's result carries what its answer depends on."""
     if request.operation is COMPLETIONS:
         prompt = request.document.get("prompt")
@@ -67,7 +76,7 @@ def _texts_read(request: ChatRequest) -> Iterator[str]:
         yield text
         num_read += 1
         # Longer texts do not stand alone, and are not worth remembering.
-        if num_read == _MAX_TURNS or (len(text) <= MAX_CHARS and _stands_alone(text)):
+        if num_read == _MAX_TURNS or (len(text) <= MAX_CHARS and _stands_alone(text, sender)):
             return
 
 
@@ -79,7 +88,7 @@ def _text_of(message: UserMessage) -> str:
 
 
 @lru_cache(maxsize=2048)
-def _stands_alone(text: str) -> bool:
+def _stands_alone(text: str, _: str) -> bool:
     return is_standalone(text)
 
 

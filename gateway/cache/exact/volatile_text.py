@@ -68,8 +68,14 @@ _TIME_ENDS: Final = re.compile(r"\bwhat(?: is|'s) the (?:time|date|day|year|mont
 
 
 @lru_cache(maxsize=_MEMORY)
-def volatility_of(text: str) -> frozenset[Volatility]:
-    """Return on what the answer to a text depends besides the text; pure, microseconds."""
+def volatility_of(text: str, sender: str = "") -> frozenset[Volatility]:
+    """Return on what the answer to a text depends besides the text.
+
+    Args:
+        text: The text.
+        sender: Those among whom results are remembered. Others' requests take as long as if the text was new, so that
+            no time tells whether it was sent before.
+    """
     plain = _CODE.sub(" ", text)
     text = plain if _word(plain) else text
     lowered = normal_form(text).lower()

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from gateway.cache.exact.fingerprint import last_user_text
-from gateway.cache.exact.volatile import owner_of
+from gateway.cache.exact.volatile import owner_of, sender_of
 from gateway.cache.exact.volatile_text import volatility_of
 from gateway.cache.similarity.language import may_be_english
 from gateway.cache.similarity.standalone import MAX_CHARS
@@ -65,7 +65,7 @@ _IMPERSONAL: Final = frozenset(
 """Words before `me` that make a request about nobody."""
 
 
-def guard_of(request: ChatRequest, rule: Cache) -> GuardReason | None:
+def guard_of(request: ChatRequest, rule: Cache, tenant: str = "") -> GuardReason | None:
     """Return why the semantic tier leaves this request alone, or None when it may serve it."""
     fields = request.fields
     if fields.tools or "functions" in request.document or any(map(_is_of_tools, request.messages)):
@@ -80,20 +80,25 @@ def guard_of(request: ChatRequest, rule: Cache) -> GuardReason | None:
     if fields.logprobs or fields.top_logprobs:
         return "logprobs"
     text = last_user_text(request)
-    return "no_text" if text is None else text_guard(text, reused=_reused(request, rule))
+    if text is None:
+        return "no_text"
+    return text_guard(text, reused=_reused(request, rule, tenant), sender=sender_of(request, rule, tenant))
 
 
-def _reused(request: ChatRequest, rule: Cache) -> frozenset[GuardReason]:
+def _reused(request: ChatRequest, rule: Cache, tenant: str) -> frozenset[GuardReason]:
     """Return the guards that the route lifts: all in the user's own entries, else those that it names."""
     if rule.scope == "user":
         return frozenset({"time_dependent", "personal"})
     reused: list[GuardReason] = ["time_dependent"] if rule.time_dependent == "reuse" else []
-    is_own = bool(request.fields.user) and owner_of(request, rule) == "user"
+    is_own = bool(request.fields.user) and owner_of(request, rule, tenant) == "user"
     return frozenset([*reused, "personal"] if is_own else reused)
 
 
-def text_guard(text: str, *, reused: frozenset[GuardReason] = frozenset()) -> GuardReason | None:
-    """Return why the semantic tier leaves a last user text alone, or None; guards in `reused` are lifted."""
+def text_guard(text: str, *, reused: frozenset[GuardReason] = frozenset(), sender: str = "") -> GuardReason | None:
+    """Return why the semantic tier leaves a last user text alone, or None.
+
+    Guards in `reused` are lifted; `sender` is that of `volatility_of`.
+    """
     if len(text) > MAX_CHARS:
         return "too_long"
     if is_suspicious(text):
@@ -101,7 +106,7 @@ def text_guard(text: str, *, reused: frozenset[GuardReason] = frozenset()) -> Gu
     words = _word(text.lower().replace("’", "'"))
     if not words or (len(words) < MIN_WORDS and (text.isascii() or len(text) < MIN_CHARS)):
         return "too_short"
-    volatile = volatility_of(text)
+    volatile = volatility_of(text, sender)
     is_english = may_be_english(words)
     is_now = "time_dependent" in volatile or (is_english and _is_now(words))
     if is_now and "time_dependent" not in reused:

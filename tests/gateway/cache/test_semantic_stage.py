@@ -86,9 +86,9 @@ async def test_a_new_question_is_on_its_way_before_anything_is_looked_up(
         order.append("sent")
         note_sent(ctx)
 
-    def noting_guard(request: ChatRequest, rule: Cache) -> GuardReason | None:
+    def noting_guard(request: ChatRequest, rule: Cache, tenant: str) -> GuardReason | None:
         order.append("looked")
-        return guard_of(request, rule)
+        return guard_of(request, rule, tenant)
 
     monkeypatch.setattr(RequestContext, "note_sent", noting_sent)
     monkeypatch.setattr("gateway.cache.semantic_stage.guard_of", noting_guard)

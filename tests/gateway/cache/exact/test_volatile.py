@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cache.exact.volatile import owner_of, volatile_reason, volatility
+from gateway.cache.exact.volatile import owner_of, sender_of, volatile_reason, volatility
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.dialects.completions.dialect import completions_dialect
 from routing_policies.policy.document import Cache
@@ -86,3 +86,19 @@ def test_a_text_that_does_not_stand_alone_is_read_with_those_before_it(
 def test_each_prompt_of_a_text_completion_is_read(prompt: Any) -> None:
     parsed = completions_dialect().begin([]).parse(json.dumps({"model": "auto", "prompt": prompt}).encode())
     assert volatility(parsed) == {"personal"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "are_apart"),
+    [
+        (Cache(scope="shared"), (False, False)),
+        (Cache(scope="shared", personal="per_user"), (True, True)),
+        (Cache(scope="tenant"), (True, False)),
+        (Cache(scope="tenant", personal="per_user"), (True, True)),
+        (Cache(scope="user"), (True, True)),
+    ],
+)
+def test_results_are_shared_among_those_who_share_responses(rule: Cache, are_apart: tuple[bool, bool]) -> None:
+    ann, ben = request("hi", user="ann"), request("hi", user="ben")
+    own = sender_of(ann, rule, "a")
+    assert (sender_of(ann, rule, "b") != own, sender_of(ben, rule, "a") != own) == are_apart

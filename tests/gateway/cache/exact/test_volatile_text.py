@@ -7,6 +7,7 @@ import time
 import pytest
 
 from gateway.cache.exact.volatile_text import volatility_of
+from gateway.cache.similarity.normal_form import normal_form
 
 
 @pytest.mark.parametrize(
@@ -93,3 +94,19 @@ def test_any_text_takes_little_time(text: str) -> None:
     begun = time.process_time()
     volatility_of(text)
     assert time.process_time() - begun < 0.1
+
+
+def test_a_result_is_remembered_for_its_sender_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 49: otherwise the time of a request tells whether another tenant sent this text."""
+    read: list[str] = []
+
+    def noting(text: str) -> str:
+        read.append(text)
+        return normal_form(text)
+
+    monkeypatch.setattr("gateway.cache.exact.volatile_text.normal_form", noting)
+    num_read = []
+    for sender in ("ours", "ours", "theirs"):
+        volatility_of("Does the harbour of Porvoo freeze?", sender)
+        num_read.append(len(read))
+    assert num_read[0] == num_read[1] == num_read[2] / 2 > 0
