@@ -26,7 +26,7 @@ _MAX_STEPS: Final = 60
 _NUM_FINE: Final = int(900 / STEP_S) + 2
 _NUM_COARSE: Final = int(3600 / COARSE_STEP_S) + 2
 _SLACK_S: Final = 0.5
-"""Distance in seconds from an instant within which a reading counts as taken at it: timers end a little early or late."""
+"""Seconds from its instant within which a reading counts as taken at it, because timers end a little early or late."""
 
 Labels = tuple[str, ...]
 Counts = tuple[int, ...]
@@ -151,7 +151,7 @@ class History:
         step = self._steps.get(key)
         if step is None:
             step = _difference(_only(self._at(begin), names), _only(self._at(end), names))
-            if self._fine and self._fine[-1].at >= end - _SLACK_S:  # the reading at its end exists, so the step is final
+            if self._fine and self._fine[-1].at >= end - _SLACK_S:  # it is final, as the reading at its end exists
                 self._steps[key] = step
         return step
 
