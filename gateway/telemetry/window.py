@@ -25,6 +25,8 @@ _MAX_STEPS: Final = 60
 """Number of steps of a window's series; a short window has fewer."""
 _NUM_FINE: Final = int(900 / STEP_S) + 2
 _NUM_COARSE: Final = int(3600 / COARSE_STEP_S) + 2
+_SLACK_S: Final = 0.5
+"""Seconds from its instant within which a reading counts as taken at it, because timers end a little early or late."""
 
 Labels = tuple[str, ...]
 Counts = tuple[int, ...]
@@ -105,8 +107,11 @@ class History:
 
     @property
     def next_in_s(self) -> float:
-        """Seconds until the next reading is due."""
-        return STEP_S - self._wall() % STEP_S
+        """Seconds until the next reading is due; a step whose reading was taken a little early is over."""
+        now = self._wall()
+        left_s = STEP_S - now % STEP_S
+        is_taken = bool(self._fine) and 0.0 <= now + left_s - self._fine[-1].at < _SLACK_S
+        return left_s + STEP_S if is_taken else left_s
 
     def take(self) -> None:
         """Take a reading; to be called every STEP_S."""
@@ -117,7 +122,7 @@ class History:
             self._steps.clear()
             self._first = reading
         self._fine.append(reading)
-        if not self._coarse or int(reading.at / COARSE_STEP_S) != int(self._coarse[-1].at / COARSE_STEP_S):
+        if not self._coarse or _minute_of(reading) != _minute_of(self._coarse[-1]):
             self._coarse.append(reading)
 
     def totals(self, window_s: float) -> Totals:
@@ -146,14 +151,14 @@ class History:
         step = self._steps.get(key)
         if step is None:
             step = _difference(_only(self._at(begin), names), _only(self._at(end), names))
-            if self._fine and self._fine[-1].at >= end - 0.5:  # the reading at its end exists, so the step is final
+            if self._fine and self._fine[-1].at >= end - _SLACK_S:  # it is final, as the reading at its end exists
                 self._steps[key] = step
         return step
 
     def _at(self, instant: float) -> _Reading:
         """Return the last reading no later than `instant`, or the first of all."""
         for ring in (self._fine, self._coarse):
-            index = bisect_right(ring, instant + 0.5, key=lambda reading: reading.at)
+            index = bisect_right(ring, instant + _SLACK_S, key=lambda reading: reading.at)
             if index:
                 return ring[index - 1]
         return self._first
@@ -165,6 +170,11 @@ class History:
             {name: {k: c.value for k, c in family.children()} for name, family in self._counters.items()},
             {name: _observations(family, before.get(name, {})) for name, family in self._histograms.items()},
         )
+
+
+def _minute_of(reading: _Reading) -> int:
+    """Return the number of the coarse step in which a reading was taken."""
+    return int((reading.at + _SLACK_S) / COARSE_STEP_S)
 
 
 def _observations(family: MetricFamily[Histogram], before: Mapping[Labels, Observed]) -> dict[Labels, Observed]:

@@ -38,12 +38,16 @@ _tokens: Final = re.compile(
 _clauses: Final = re.compile(r"[.?!;:,](?=\s)|\s[-\u2013\u2014](?=\s)|[()\[\]{}\n]").split
 _CONTRACTED: Final = re.compile(r"(?:n't|'(?:s|re|ve|ll|d|m))$")
 _is_code: Final = re.compile(r"\W*\w.*[\d_@+#.]|\D*\d.*\w").match
+_digit: Final = re.compile(r"\d").search
 _QUESTION_WORDS: Final = {"whats": "what", "which": "what", "whom": "who", "whose": "who"} | {
     word: word for word in ("how", "what", "who", "when", "where", "why")
 }
 _QUESTION_SPAN: Final = 12
 """Number of first words among which the question word is searched."""
 _MEMORY: Final = 16_384
+"""Number of words whose properties are remembered."""
+_MAX_REMEMBERED_CHARS: Final = 32
+"""Longer words are read anew each time, which bounds what the memory holds."""
 _NOUNS_IN_CAPITALS: Final = frozenset({"german"})
 """Languages that write every noun with a capital."""
 _SAME_IN_LOWER_CASE: Final = frozenset({"US", "IT", "WHO", "D", "M", "S", "T"})
@@ -165,9 +169,17 @@ class _Known(NamedTuple):
     """Value and unit."""
 
 
-@lru_cache(maxsize=_MEMORY)
 def _known(text: str) -> _Known:
-    """Look up a lower-case token; few words make up most questions."""
+    """Return the properties of a lower-case token.
+
+    Few words make up most questions, so words are remembered. Numbers and codes are read anew: few of them come again,
+    each would take a word's place, and reading one takes microseconds.
+    """
+    is_word = len(text) <= _MAX_REMEMBERED_CHARS and (text.isalpha() or _digit(text) is None)
+    return _remembered(text) if is_word else _properties_of(text)
+
+
+def _properties_of(text: str) -> _Known:
     bare = _CONTRACTED.sub("", text) if "'" in text else text
     return _Known(
         _word_of(text, bare),
@@ -176,6 +188,9 @@ def _known(text: str) -> _Known:
         exception_of(text),
         number_of(text),
     )
+
+
+_remembered: Final = lru_cache(maxsize=_MEMORY)(_properties_of)
 
 
 def _is_negation(text: str) -> bool:

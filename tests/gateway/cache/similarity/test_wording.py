@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.cache.similarity import wording
 from gateway.cache.similarity.wording import MAX_WORDS, Wording, in_one_language
 
 
@@ -69,3 +70,14 @@ def test_a_word_without_an_end_takes_time_by_its_length(part: str) -> None:
     begun = time.process_time()
     Wording.of(part * 20_000)
     assert time.process_time() - begun < 1.0
+
+
+def test_numbers_codes_and_endless_words_take_no_place_in_the_memory_of_words() -> None:
+    text = "how many apples did order {0} of customer b{0}x1 have {1}"
+    Wording.of(text.format(0, ""))
+    num_before = wording._remembered.cache_info().currsize
+    for number in range(100):
+        assert Wording.of(text.format(10**8 + number, "ab" * (20 + number))).numbers == (str(10**8 + number),)
+    assert wording._remembered.cache_info().currsize == num_before
+    Wording.of(text.format(0, "quixotic"))
+    assert wording._remembered.cache_info().currsize == num_before + 1
