@@ -16,6 +16,8 @@ from routing_policies.quality.features import features_of
 
 NUM_FOLDS: Final = 5
 NUM_RESAMPLES: Final = 200
+FEW_APART: Final = 30
+"""Number of prompts with different scores of the models below which resampled prompts show too little of the error."""
 _SEED: Final = 1
 
 
@@ -34,6 +36,9 @@ def set_results(
         SystemExit: The files are of no use; the message has the reason.
     """
     data = _read(paths, names, encoder_folder)
+    num_apart = int((data.scores.large != data.scores.small).sum())
+    if num_apart < FEW_APART:
+        notes.append(f"the models differ on {num_apart} prompts alone, so the intervals are too narrow")
     rows, found = _cross_validated(data)
     results: dict[str, Value] = {
         "num_prompts": len(rows),
@@ -63,7 +68,7 @@ def _left_out(data: DataSet, notes: list[str]) -> dict[str, Value]:
     """Return for how many kinds, each left out of the training, a predictor is below length less its interval."""
     below = {"penstock": 0, "penstock_untold": 0}
     num = 0
-    notes += _too_small(data)
+    notes += _never_left_out(data)
     for kind, train, test in categories_left_out(data):
         if not kind:
             continue
@@ -85,14 +90,19 @@ def _left_out(data: DataSet, notes: list[str]) -> dict[str, Value]:
     return {"kinds_left_out": num, **{f"{router}_kinds_below_length": count for router, count in below.items()}}
 
 
-def _too_small(data: DataSet) -> Iterator[str]:
-    """Yield a line for each kind that is never left out, because its own prompts would show nothing."""
+def _never_left_out(data: DataSet) -> Iterator[str]:
+    """Yield a line for each reason why kinds are not left out, with their names."""
+    small, equal = [], []
     for kind in sorted(set(data.categories) - {""}):
         scores = data.scores.take(np.flatnonzero(data.categories == kind))
         if len(scores.small) < MIN_CATEGORY:
-            yield f"{kind} was not left out: {len(scores.small)} prompts, at least {MIN_CATEGORY} are needed"
+            small.append(f"{kind} ({len(scores.small)})")
         elif scores.gap < MIN_GAP:
-            yield f"{kind} was not left out: the models differ by {scores.gap:.3f}, at least {MIN_GAP} is needed"
+            equal.append(f"{kind} ({scores.gap:.3f})")
+    if small:
+        yield f"not left out, with fewer than {MIN_CATEGORY} prompts: {', '.join(small)}"
+    if equal:
+        yield f"not left out, because the models differ by less than {MIN_GAP}: {', '.join(equal)}"
 
 
 def _has_both_outcomes(scores: Scores) -> bool:

@@ -136,7 +136,7 @@ class PairTrainer:
             calibration_error=self._calibration_error(self._given_kinds(blend, correction)),
             unnamed_calibration_error=self._calibration_error(blend.unseen if unnamed is None else unnamed.log_odds),
             openings=self._openings(),
-            checkpoints=self._checkpoints(text.unseen if unnamed is None else unnamed.log_odds),
+            checkpoints=self._checkpoints(text.unseen),
         )
 
     def _wording_folds(self) -> list[Fold]:

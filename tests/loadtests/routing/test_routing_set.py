@@ -73,6 +73,16 @@ def test_equal_prompts_are_in_one_fold_and_each_prompt_is_held_out_once() -> Non
 
 
 @pytest.mark.usefixtures("by_length")
+def test_intervals_from_few_different_scores_come_with_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "set.jsonl"
+    rows = [{"prompt": f"Add {number} and 7.", "outcomes": {"s": int(number > 3), "l": 1}} for number in range(220)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    notes: list[str] = []
+    set_results([path], (None, None), tmp_path, notes)
+    assert notes == ["the models differ on 4 prompts alone, so the intervals are too narrow"]
+
+
+@pytest.mark.usefixtures("by_length")
 def test_a_kind_that_is_not_left_out_is_named_with_the_reason(tmp_path: Path) -> None:
     path = _file(tmp_path / "set.jsonl", 240)
     equal = [{"prompt": f"Copy {number}.", "category": "copy", "outcomes": {"s": 1, "l": 1}} for number in range(100)]
@@ -80,8 +90,8 @@ def test_a_kind_that_is_not_left_out_is_named_with_the_reason(tmp_path: Path) ->
     path.write_text("\n".join([path.read_text(), *map(json.dumps, equal + few)]))
     notes: list[str] = []
     set_results([path], (None, None), tmp_path, notes)
-    assert "copy was not left out: the models differ by 0.000, at least 0.02 is needed" in notes
-    assert "sort was not left out: 7 prompts, at least 100 are needed" in notes
+    assert "not left out, because the models differ by less than 0.02: copy (0.000)" in notes
+    assert "not left out, with fewer than 100 prompts: sort (7)" in notes
 
 
 def test_the_interval_is_that_of_resampled_prompts() -> None:
