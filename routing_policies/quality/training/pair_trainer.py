@@ -143,11 +143,11 @@ class PairTrainer:
         """Return folds that hold out equal prompts and those of one opening together: the others are new wordings."""
         seen: Counter[str] = Counter()
         block_of: dict[Any, str] = {}
-        blocks = []
+        blocks: list[str] = []
         for outcome in self._outcomes:
             content, opening = (*outcome.features.numbers, frozenset(outcome.features.words)), outcome.opening
-            number = seen[opening] // _SAME_OPENING if opening else len(block_of)
-            blocks.append(block_of.setdefault(content, f"{opening} {number}"))
+            block = f"{opening} {seen[opening] // _SAME_OPENING}" if opening else str(len(blocks))
+            blocks.append(block_of.setdefault(content, block))
             seen[opening] += 1
         if len(set(blocks)) < NUM_FOLDS:
             blocks = [str(number) for number in range(len(blocks))]
