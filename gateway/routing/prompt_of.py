@@ -15,7 +15,7 @@ def prompt_of(request: ChatRequest, *, kind: str = "") -> Prompt:
         _text(user_messages[-1]) if user_messages else "",
         _text(user_messages[-2]) if len(user_messages) > 1 else "",
         len(user_messages),
-        sum([len(message.content) for message in messages if isinstance(message.content, str)]),
+        sum([len(_text(message)) for message in messages if message.content]),
         isinstance(messages[0], SystemMessage),
         bool(request.fields.tools),
         kind,

@@ -15,7 +15,7 @@ from loadtests.routing.routing_set import interval_of
 from routing_policies.quality.features import features_of
 from routing_policies.quality.prompt import Prompt
 
-_OURS = ("penstock", "penstock_untold")
+_OURS = ("penstock", "penstock_untold", "penstock_no_embedding")
 
 
 def random_splits(data: DataSet, num_splits: int, notes: list[str]) -> dict[str, Value]:

@@ -84,7 +84,7 @@ def read_sets(folder: Path, encoder_folder: Path, cache_folder: Path | None) -> 
 
 def needs(data: DataSet, train: Rows, test: Rows) -> dict[str, Floats]:
     """How much each router wants the large model for each test prompt; all are fitted on the same rows. Only the
-    category table and `penstock` are given the test prompts' categories."""
+    category table, `penstock` and `penstock_no_embedding` are given the test prompts' categories."""
     gains = data.scores.large - data.scores.small
     known, queries = data.vectors[train], data.vectors[test]
     table = {name: gains[train][data.categories[train] == name].mean() for name in set(data.categories[train])}
@@ -102,6 +102,7 @@ def needs(data: DataSet, train: Rows, test: Rows) -> dict[str, Floats]:
     return {
         "penstock": need_of(model, data, test, with_category=True),
         "penstock_untold": need_of(model, data, test),
+        "penstock_no_embedding": need_of(model, data, test, with_category=True, with_vector=False),
         **found,
     }
 
@@ -112,12 +113,19 @@ def trained_on(data: DataSet, rows: Rows) -> PairModel:
     return trainer.fit(weak="s", strong="l", trained_on=data.name, encoder="e")
 
 
-def need_of(model: PairModel, data: DataSet, rows: Rows, *, with_category: bool = False) -> Floats:
-    """By the embedding and the features; and by the category, as the category table is given it."""
-    kinds = [str(data.categories[row]) if with_category else "" for row in rows]
-    queries = zip(rows, kinds, strict=True)
+def need_of(
+    model: PairModel, data: DataSet, rows: Rows, *, with_category: bool = False, with_vector: bool = True
+) -> Floats:
+    """By the features, the embedding, and the category, as the category table is given it; most for unknown prompts."""
     return -np.array(
-        [model.predict(data.features[row], data.vectors[row], kind=kind).log_odds for row, kind in queries]
+        [
+            model.predict(
+                data.features[row],
+                data.vectors[row] if with_vector else None,
+                kind=str(data.categories[row]) if with_category else "",
+            ).probability
+            for row in rows
+        ]
     )
 
 

@@ -11,11 +11,13 @@ import numpy as np
 from gateway.cli.outcomes.quality_training import MIN_PROMPTS, Line, TrainingError, embedded, read_lines, texts_of
 from loadtests.harness.card import Value
 from loadtests.routing.routing_curve import Floats, Scores
-from loadtests.routing.routing_public import DataSet, Rows, categories_left_out, needs
+from loadtests.routing.routing_public import MIN_CATEGORY, MIN_GAP, DataSet, Rows, categories_left_out, needs
 from routing_policies.quality.features import features_of
 
 NUM_FOLDS: Final = 5
 NUM_RESAMPLES: Final = 200
+FEW_APART: Final = 30
+"""Number of prompts with different scores of the models below which resampled prompts show too little of the error."""
 _SEED: Final = 1
 
 
@@ -34,6 +36,9 @@ def set_results(
         SystemExit: The files are of no use; the message has the reason.
     """
     data = _read(paths, names, encoder_folder)
+    num_apart = int((data.scores.large != data.scores.small).sum())
+    if num_apart < FEW_APART:
+        notes.append(f"the models differ on {num_apart} prompts alone, so the intervals are too narrow")
     rows, found = _cross_validated(data)
     results: dict[str, Value] = {
         "num_prompts": len(rows),
@@ -63,6 +68,7 @@ def _left_out(data: DataSet, notes: list[str]) -> dict[str, Value]:
     """Return for how many kinds, each left out of the training, a predictor is below length less its interval."""
     below = {"penstock": 0, "penstock_untold": 0}
     num = 0
+    notes += _never_left_out(data)
     for kind, train, test in categories_left_out(data):
         if not kind:
             continue
@@ -84,26 +90,43 @@ def _left_out(data: DataSet, notes: list[str]) -> dict[str, Value]:
     return {"kinds_left_out": num, **{f"{router}_kinds_below_length": count for router, count in below.items()}}
 
 
+def _never_left_out(data: DataSet) -> Iterator[str]:
+    """Yield a line for each reason why kinds are not left out, with their names."""
+    small, equal = [], []
+    for kind in sorted(set(data.categories) - {""}):
+        scores = data.scores.take(np.flatnonzero(data.categories == kind))
+        if len(scores.small) < MIN_CATEGORY:
+            small.append(f"{kind} ({len(scores.small)})")
+        elif scores.gap < MIN_GAP:
+            equal.append(f"{kind} ({scores.gap:.3f})")
+    if small:
+        yield f"not left out, with fewer than {MIN_CATEGORY} prompts: {', '.join(small)}"
+    if equal:
+        yield f"not left out, because the models differ by less than {MIN_GAP}: {', '.join(equal)}"
+
+
 def _has_both_outcomes(scores: Scores) -> bool:
     return len(set(scores.large > scores.small)) == 2
 
 
 def _cross_validated(data: DataSet) -> tuple[Rows, Mapping[str, Floats]]:
     """Return the rows of all folds, and the need of each by each router; needs are ranks inside their fold."""
-    order = np.random.default_rng(_SEED).permutation(len(data.texts))
     rows: list[Rows] = []
     found: dict[str, list[Floats]] = {}
-    for train, test in _folds(order):
+    for train, test in _folds(data.texts):
         rows.append(test)
         for router, need in needs(data, train, test).items():
             found.setdefault(router, []).append(_ranks(need))
     return np.concatenate(rows), {router: np.concatenate(parts) for router, parts in found.items()}
 
 
-def _folds(order: Rows) -> Iterator[tuple[Rows, Rows]]:
-    parts = np.array_split(order, NUM_FOLDS)
-    for number, test in enumerate(parts):
-        yield np.concatenate([part for place, part in enumerate(parts) if place != number]), test
+def _folds(texts: Sequence[str]) -> Iterator[tuple[Rows, Rows]]:
+    """Yield the rows to train on and to test on; equal prompts are in one fold."""
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    order = np.random.default_rng(_SEED).permutation(len(places))
+    fold = np.array([order[places[text]] % NUM_FOLDS for text in texts])
+    for number in range(NUM_FOLDS):
+        yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
 
 
 def _ranks(need: Floats) -> Floats:
@@ -117,8 +140,9 @@ def _read(paths: Sequence[Path], names: tuple[str | None, str | None], encoder_f
         lines = list(read_lines(paths))
         weak, strong = _pair(lines, names)
         lines = [line for line in lines if weak in line.outcomes and strong in line.outcomes]
-        if len(lines) < MIN_PROMPTS:
-            raise TrainingError(f"{len(lines)} prompts have outcomes of both, at least {MIN_PROMPTS} are needed")
+        num = len(set(texts_of(lines)))
+        if num < MIN_PROMPTS:
+            raise TrainingError(f"{num} different prompts have outcomes of both, at least {MIN_PROMPTS} are needed")
         scores = Scores(*(np.array([line.outcomes[name] for line in lines]) for name in (weak, strong)))
         if scores.gap <= 0.0:
             raise TrainingError(f"{strong} is no better than {weak} on these prompts, so there is no gap to recover")
@@ -138,6 +162,8 @@ def _pair(lines: Sequence[Line], names: tuple[str | None, str | None]) -> tuple[
     weak, strong = names
     if weak is not None and strong is not None:
         return weak, strong
+    if weak is not None or strong is not None:
+        raise TrainingError("name both --weak and --strong, or neither")
     known = sorted({name for line in lines for name in line.outcomes})
     if len(known) != 2:
         shown = ", ".join(known) or "no model"

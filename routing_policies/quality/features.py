@@ -1,7 +1,7 @@
-"""Features: a prompt as numbers in [0, 1] and as the set of its words, at a cost of microseconds.
+"""Features: a prompt as numbers and as the set of its words, at a cost of microseconds.
 
-Nothing here grows without bound: lengths and counts are squashed, only the end of a text is read, and a word counts
-once however often it stands there. So no preamble, however long, moves a prediction further than its few words do.
+Counts are squashed into [0, 1], only the end of a text is read, and a word counts once however often it stands there.
+Lengths grow by a twelfth with each doubling. So a preamble moves a prediction by its few words and its length alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ LENGTH: Final = NUMBERS.index("all_chars")
 NUM_BOUNDED: Final = NUMBERS.index("named")
 """Number of leading numbers that the novelty guard bounds; a kind of work absent from training is no novelty."""
 
-_TOKEN: Final = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+|[-+*/=^%×÷<>]")
+_UNSPACED: Final = "\u3041-\u3096\u30a1-\u30fa\u30fc\u3400-\u9fff"
+"""Letters of Chinese and Japanese, which write no spaces: each counts as a word, else a sentence would be one."""
+_TOKEN: Final = re.compile(rf"\d+(?:[.,]\d+)*|[{_UNSPACED}]|[^\W\d_{_UNSPACED}]+|[-+*/=^%×÷<>]")
 _SENTENCE_END: Final = re.compile(r"[.!?:](?=\s)|\n")
 _OPTION: Final = re.compile(r"(?:^|\n)[^\S\n]*\(?[A-J][).]\s")
 _CODE: Final = frozenset("{}[]();")
@@ -76,12 +78,12 @@ def _numbers(prompt: Prompt, tail: str, tokens: list[str]) -> list[float]:
     num_words = len(words) or 1
     lengths = [len(word) for word in words]
     return [
-        _squash(len(prompt.text)),
-        _squash(prompt.num_chars),
+        _length(len(prompt.text)),
+        _length(prompt.num_chars),
         _squash(16 * prompt.num_turns),
         float(prompt.has_system),
         float(prompt.has_tools),
-        _squash(len(prompt.earlier)),
+        _length(len(prompt.earlier)),
         _squash(16 * tail.count("\n")),
         _squash(16 * len(words)),
         _squash(16 * len(ends)),
@@ -159,6 +161,11 @@ def _figures(shapes: list[str]) -> str:
 def _squash(count: int) -> float:
     """Return 0 for none, then slowly up to 1 at 4,096."""
     return _SQUASH[count] if count < 4096 else 1.0
+
+
+def _length(num_chars: int) -> float:
+    """Return 0 for no characters, 1 for 4,096, and a twelfth more for each doubling, so that long texts differ."""
+    return _SQUASH[num_chars] if num_chars < 4096 else log2(1 + num_chars) / 12
 
 
 def _shapes(tokens: list[str]) -> list[str]:

@@ -72,6 +72,8 @@ class PairModel(msgspec.Struct, frozen=True, kw_only=True):
     """Recognizer of the training's kinds of work, whose averages it adds to the general head."""
     calibration_error: float | None = None
     """Mean distance of predicted from observed shares on held-out prompts; None where it was not measured."""
+    unnamed_calibration_error: float | None = None
+    """The distance where no route names the prompts' kinds."""
     hashes_words: bool = False
     """True if the words are hashes, so that the model takes hashed features; see `hashing`."""
     openings: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-from gateway.cli.outcomes.prompt_file import ComparedPrompt, OutcomesError
+from gateway.cli.outcomes.prompt_file import ComparedPrompt, OutcomesError, PromptError
 from gateway.cli.outcomes.written_number import last_numbers
 
 MAX_ANSWER_CHARS: Final = 20_000
@@ -33,7 +33,7 @@ def score_of(check: str, answer: str, one: ComparedPrompt) -> float:
     """Return 1 if the check accepts the answer for any of the prompt's right answers, else 0.
 
     Raises:
-        OutcomesError: A pattern takes too long.
+        PromptError: A pattern takes too long.
     """
     return float(any(CHECKS[check](answer[-MAX_ANSWER_CHARS:], right) for right in one.answers))
 
@@ -69,7 +69,7 @@ def _matches(answer: str, right: str) -> bool:
         with _time_limit(MAX_PATTERN_S):
             return re.search(right, answer) is not None
     except TimeoutError:
-        raise OutcomesError(
+        raise PromptError(
             f"the pattern {right!r} takes more than {MAX_PATTERN_S} s on an answer; write it without nested repeats"
         ) from None
 

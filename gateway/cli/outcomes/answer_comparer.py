@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from gateway.cli.outcomes.model_server import ModelServer
-from gateway.cli.outcomes.prompt_file import ComparedPrompt, OutcomesError, text_of_message
+from gateway.cli.outcomes.prompt_file import ComparedPrompt, PromptError, text_of_message
 
 VERDICT_TOKENS: Final = 512
 """Maximum number of tokens of a verdict: a word, after a reasoning model's thoughts."""
@@ -32,7 +32,8 @@ class AnswerComparer:
         """Return the scores of two answers: 1 for one that is as good as the other, 0 for the worse, 1/2 in doubt.
 
         Raises:
-            OutcomesError: The model does not answer, or states no verdict.
+            OutcomesError: The model does not answer.
+            PromptError: The model states no verdict.
         """
         if small.split() == large.split():
             return (1.0, 1.0) if small.strip() else (0.0, 0.0)
@@ -59,7 +60,7 @@ class AnswerComparer:
         answer = await self.server.answer(messages, max_tokens=VERDICT_TOKENS)
         found = _verdict_of(answer.text)
         if found is None:
-            raise OutcomesError(f"the judge {self.server.name} gave no verdict: {answer.text[:80]!r}")
+            raise PromptError(f"the judge {self.server.name} gave no verdict: {answer.text[:80]!r}")
         return found
 
 

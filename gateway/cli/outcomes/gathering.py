@@ -12,10 +12,14 @@ import msgspec
 from gateway.cli.outcomes.answer_check import score_of
 from gateway.cli.outcomes.answer_comparer import VERDICT_TOKENS, AnswerComparer
 from gateway.cli.outcomes.model_server import ModelAnswer, ModelServer
-from gateway.cli.outcomes.prompt_file import ComparedPrompt, OutcomeFile, OutcomesError
+from gateway.cli.outcomes.prompt_file import ComparedPrompt, OutcomeFile, OutcomesError, PromptError
 
 MAX_FAILURES: Final = 10
-"""Number of prompts that fail one after the other at which gathering ends."""
+"""Number of prompts that fail one after the other at which gathering ends.
+
+Once the file of outcomes has one, prompts that cannot be compared do not count. Else ten such prompts, repeated first
+in each run, would keep the rest from being compared.
+"""
 _CHARS_PER_TOKEN: Final = 4
 _MESSAGE_TOKENS: Final = 8
 _INSTRUCTION_TOKENS: Final = 120
@@ -155,12 +159,16 @@ class _Run:
 
     def _note_failure(self, error: OutcomesError) -> None:
         self.num_failed += 1
-        self._num_in_a_row += 1
+        if not (isinstance(error, PromptError) and self._file.num_bytes):
+            self._num_in_a_row += 1
         if self.first_failure is None:
             self.first_failure = str(error)
             self._on_failure(self.first_failure)
         if self._num_in_a_row >= MAX_FAILURES:
-            self.fatal = OutcomesError(f"{MAX_FAILURES} prompts failed one after the other; the last one: {error}")
+            hint = "; if others may succeed, put one of those first" if isinstance(error, PromptError) else ""
+            self.fatal = OutcomesError(
+                f"{MAX_FAILURES} prompts failed one after the other; the last one: {error}{hint}"
+            )
 
     async def _line(self, one: ComparedPrompt) -> dict[str, Any]:
         """Return the line of one prompt, in the format of `penstock policy train --data`."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 import httpx
 import msgspec
 
-from gateway.cli.outcomes.prompt_file import OutcomesError
+from gateway.cli.outcomes.prompt_file import OutcomesError, PromptError
 from gateway.forwarding.logprob_filter import odds_of
 from gateway.upstreams.retry_after import retry_after_s
 from routing_policies.quality.confidence import TokenOdds
@@ -25,6 +25,8 @@ MAX_REPLY_BYTES: Final = 64 * 1024 * 1024
 MAX_ERROR_CHARS: Final = 300
 _LATER: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
 _BAD_REQUEST: Final = frozenset({400, 422})
+_BAD_PROMPT: Final = frozenset({400, 413, 422})
+"""Status of answers to a prompt that is too long, or that the server does not take."""
 _REMEDIES: Final = {
     401: " (--key-env names the variable with its key)",
     403: " (--key-env names the variable with its key)",
@@ -94,7 +96,12 @@ class ModelServer:
     async def answer(
         self, messages: Sequence[Mapping[str, Any]], *, max_tokens: int, wants_odds: bool = False
     ) -> ModelAnswer:
-        """Return the answer to a conversation at temperature 0. Raises OutcomesError."""
+        """Return the answer to a conversation at temperature 0.
+
+        Raises:
+            PromptError: The server refuses the prompt.
+            OutcomesError: It does not answer.
+        """
         body: dict[str, Any] = {
             "model": self._served_as,
             "messages": messages,
@@ -147,7 +154,8 @@ class ModelServer:
             shown = " ".join(reply.text[:MAX_ERROR_CHARS].split())
             shown = shown or reply.headers.get("location", "nothing more")
             remedy = _REMEDIES.get(reply.status_code, "")
-            raise OutcomesError(f"{self.name} at {self._url} answers {reply.status_code}: {shown}{remedy}")
+            kind = PromptError if reply.status_code in _BAD_PROMPT else OutcomesError
+            raise kind(f"{self.name} at {self._url} answers {reply.status_code}: {shown}{remedy}")
         try:
             found: dict[str, Any] = reply.json()
             choice = found["choices"][0]

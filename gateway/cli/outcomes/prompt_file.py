@@ -20,6 +20,10 @@ class OutcomesError(ValueError):
     """Outcomes cannot be gathered; the message has the place, the cause and what to do."""
 
 
+class PromptError(OutcomesError):
+    """One prompt cannot be compared, whatever the servers do with others."""
+
+
 class ComparedPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a file of prompts."""
 

@@ -47,11 +47,6 @@ class _Message(msgspec.Struct, frozen=True):
             return self.content
         return "\n".join(part.text for part in self.content or () if part.type == "text")
 
-    @property
-    def num_chars(self) -> int:
-        """Return the number of characters that the gateway counts: those of a plain text."""
-        return len(self.content) if isinstance(self.content, str) else 0
-
 
 class Line(msgspec.Struct, frozen=True):
     """One line of a file: a conversation or a bare prompt, and each model's score in [0, 1]."""
@@ -69,7 +64,7 @@ class Line(msgspec.Struct, frozen=True):
     def as_prompt(self) -> Prompt:
         """Return the prompt in the form that the gateway extracts from a request."""
         prompts = [message.text for message in self.messages if message.role == "user"] or [self.prompt]
-        sizes = [message.num_chars for message in self.messages] or [len(self.prompt)]
+        sizes = [len(message.text) for message in self.messages] or [len(self.prompt)]
         return Prompt(
             prompts[-1],
             prompts[-2] if len(prompts) > 1 else "",
@@ -178,6 +173,7 @@ def report_of(model: PairModel, size: int) -> dict[str, Any]:
         "num_words": len(model.text.words),
         "uses_embedding": model.embedded is not None,
         "calibration_error": model.calibration_error,
+        "unnamed_calibration_error": model.unnamed_calibration_error,
         "checkpoints": [checkpoint.num_tokens for checkpoint in model.checkpoints],
         "bytes": size,
     }

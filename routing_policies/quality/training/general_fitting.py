@@ -32,7 +32,7 @@ worse than by length.
 """
 
 EMPHASIS: Final = 2.0
-"""Factor on the calibrated log odds: beside a wrongly recognized kind, what holds everywhere still decides."""
+"""Factor on the log odds: beside a wrongly recognized kind, what holds everywhere still decides."""
 
 
 def fitted_general(features: Sequence[Features], targets: Floats, weights: Floats, kinds: Names) -> GeneralHead:

@@ -16,6 +16,8 @@ from routing_policies.quality.training.members import Fold
 
 MARGIN: Final = 0.1
 """Margin on a squashed count: a little more than twice the maximum of the training is a novelty."""
+MOST_UNKNOWN: Final = 0.95
+"""Limit of the usual share of unknown words: a text without any known one is a novelty, whatever the training holds."""
 
 
 def fitted_guard(features: Sequence[Features], folds: Sequence[Fold]) -> NoveltyGuard:
@@ -27,7 +29,7 @@ def fitted_guard(features: Sequence[Features], folds: Sequence[Fold]) -> Novelty
     numbers = np.array([one.numbers[:NUM_BOUNDED] for one in features])
     return msgspec.structs.replace(
         _plain(features),
-        max_unknown=round(float(np.quantile(unknown, 0.99)), 3),
+        max_unknown=round(min(float(np.quantile(unknown, 0.99)), MOST_UNKNOWN), 3),
         lowest=tuple(rounded(numbers.min(0) - MARGIN)),
         highest=tuple(rounded(numbers.max(0) + MARGIN)),
     )

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
@@ -40,7 +41,7 @@ from routing_policies.quality.training.members import (
     stacked,
 )
 from routing_policies.quality.training.outcome import PairOutcome
-from routing_policies.quality.training.recognizer_fitting import fitted_recognizer
+from routing_policies.quality.training.recognizer_fitting import MIN_PROMPTS, fitted_recognizer
 
 CHECKPOINTS: Final = (1, 2, 4, 8, 16, 24)
 NUM_FOLDS: Final = 4
@@ -60,9 +61,6 @@ _SAME_OPENING: Final = 40
 _MIN_WITH_ODDS: Final = 100
 """Minimum number of answers with token odds for fitting checkpoints."""
 _CHECKPOINT_KNOTS: Final = 36
-_FEW_CATEGORIES: Final = 3
-_CATEGORY_PULL: Final = 10.0
-"""Number of average prompts added to each category as a prior."""
 _OFFSET_PENALTY: Final = 4.0
 """Penalty on the offsets of kinds of work, which are expected to be about a half."""
 _CLEARLY_BETTER: Final = 0.88
@@ -71,9 +69,27 @@ _SCALE_WEIGHT: Final = 8.0
 """Factor on the log odds in the fit, which weakens the penalty on their scale."""
 _PENALTIES: Final = (4.0, 64.0)
 """L2 penalties of the linear members; the stronger one suits prompts with little information about outcomes."""
-_STEP_PENALTY: Final = 32.0
-_KIND_PENALTY: Final = 0.5
 _VECTOR_PENALTY: Final = 1.0
+
+
+class _Unnamed(NamedTuple):
+    """What predicts for prompts whose kind no route names."""
+
+    general: GeneralHead
+    recognizer: KindRecognizer
+    log_odds: Floats
+    """Log odds of each prompt of the training, its kind recognized by a fit without it, [n]."""
+
+    def calibrated(self, good: Floats, weights: Floats) -> _Unnamed:
+        """Return the same with log odds of `good`, a probability; the order is unchanged."""
+        scale, bias = calibrated(self.log_odds, good, weights)
+        general = GeneralHead(
+            bias=round(scale * self.general.bias + bias, 4),
+            weights=tuple(round(scale * weight, 4) for weight in self.general.weights),
+        )
+        shifts = tuple(round(scale * shift, 4) for shift in self.recognizer.shifts)
+        recognizer = msgspec.structs.replace(self.recognizer, shifts=shifts)
+        return _Unnamed(general, recognizer, scale * self.log_odds + bias)
 
 
 class PairTrainer:
@@ -103,7 +119,7 @@ class PairTrainer:
         kinds = self._kinds(text)
         embedded_kinds = KindCorrection() if embedded is None else self._kinds(embedded[1])
         blend, correction = (text, kinds) if embedded is None else (embedded[1], embedded_kinds)
-        general, recognizer = self._general(blend.unseen)
+        unnamed = self._unnamed(blend.unseen)
         return PairModel(
             weak=weak,
             strong=strong,
@@ -115,36 +131,35 @@ class PairTrainer:
             embedded_kinds=embedded_kinds,
             encoder="" if embedded is None else encoder,
             guard=fitted_guard(self._features, self._folds),
-            general=general,
-            recognizer=recognizer,
-            calibration_error=round(
-                calibration_error(probabilities_of(self._given_kinds(blend, correction)), self._good), 4
-            ),
+            general=None if unnamed is None else unnamed.general,
+            recognizer=None if unnamed is None else unnamed.recognizer,
+            calibration_error=self._calibration_error(self._given_kinds(blend, correction)),
+            unnamed_calibration_error=self._calibration_error(blend.unseen if unnamed is None else unnamed.log_odds),
             openings=self._openings(),
             checkpoints=self._checkpoints(text.unseen),
         )
 
     def _wording_folds(self) -> list[Fold]:
-        """Return folds that hold out prompts of one opening together, so that held-out prompts have new wordings."""
+        """Return folds that hold out equal prompts and those of one opening together: the others are new wordings."""
         seen: Counter[str] = Counter()
-        blocks = []
-        for number, opening in enumerate(outcome.opening for outcome in self._outcomes):
-            blocks.append(f"{opening} {seen[opening] // _SAME_OPENING}" if opening else str(number))
+        block_of: dict[Any, str] = {}
+        blocks: list[str] = []
+        for outcome in self._outcomes:
+            content, opening = (*outcome.features.numbers, frozenset(outcome.features.words)), outcome.opening
+            block = f"{opening} {seen[opening] // _SAME_OPENING}" if opening else str(len(blocks))
+            blocks.append(block_of.setdefault(content, block))
             seen[opening] += 1
+        if len(set(blocks)) < NUM_FOLDS:
+            blocks = [str(number) for number in range(len(blocks))]
         splits = GroupKFold(NUM_FOLDS, shuffle=True, random_state=self._seed).split(blocks, groups=blocks)
         return [np.isin(np.arange(len(blocks)), out) for _, out in splits]
 
     def _text_members(self) -> list[Member]:
         """Return models of the features alone; the last one is the trees."""
-        members = [self._linear(self._rows, self._targets, penalty) for penalty in _PENALTIES]
-        members.append(self._linear(self._rows[:, : self._table.num_steps], self._targets, _STEP_PENALTY))
-        expected = self._by_category()
-        if expected is not None:
-            members.append(self._linear(self._rows, expected, _KIND_PENALTY))
-        return [*members, self._grown()]
+        return [*(self._linear(self._rows, penalty) for penalty in _PENALTIES), self._grown()]
 
-    def _linear(self, rows: Any, targets: Floats, penalty: float) -> Member:
-        return linear_member(rows, targets, self._weights, self._folds, penalty=penalty)
+    def _linear(self, rows: Any, penalty: float) -> Member:
+        return linear_member(rows, self._targets, self._weights, self._folds, penalty=penalty)
 
     def _grown(self) -> Member:
         """Return the member of trees, for effects that need several numbers together."""
@@ -159,23 +174,11 @@ class PairTrainer:
             fit, lambda found, out: sums_of_trees(found[0], found[1], numbers[out]), len(numbers), self._folds
         )
 
-    def _by_category(self) -> Floats | None:
-        """Return the mean outcome of each prompt's category, or None without categories."""
-        groups = np.unique([outcome.category for outcome in self._outcomes], return_inverse=True)[1]
-        if int(groups.max()) + 1 < _FEW_CATEGORIES:
-            return None
-        mean = float(np.average(self._targets, weights=self._weights))
-        sums = np.bincount(groups, self._weights * self._targets) + _CATEGORY_PULL * mean
-        return np.asarray((sums / (np.bincount(groups, self._weights) + _CATEGORY_PULL))[groups], dtype=np.float64)
-
     def _embedded(self, text: Sequence[Member], vectors: NDArray[np.float32]) -> tuple[Head, Stacked]:
         """Return a head that uses the embedding too, and its stacked members."""
-        parts, expected = vectors.astype(np.float64), self._by_category()
-        members = [self._linear(parts, self._targets, _VECTOR_PENALTY)]
-        if expected is not None:
-            members.append(self._linear(parts, expected, _KIND_PENALTY))
-        blend = stacked([*text, *members], self._targets, self._weights)
-        vector, bias = _summed(blend.weights[len(text) :], members, parts.shape[1])
+        member = self._linear(vectors.astype(np.float64), _VECTOR_PENALTY)
+        blend = stacked([*text, member], self._targets, self._weights)
+        vector, bias = _summed(blend.weights[len(text) :], [member], vectors.shape[1])
         return self._head(text, blend, bias=bias, vector=vector), blend
 
     def _head(self, text: Sequence[Member], blend: Stacked, *, bias: float = 0.0, vector: Floats | None = None) -> Head:
@@ -187,9 +190,13 @@ class PairTrainer:
         return self._table.head(bias, coefficients, vector=vector, trees=scaled_trees(trees, tree_weight))
 
     def _kinds(self, blend: Stacked) -> KindCorrection:
-        """Return the correction of the log odds for a known category, calibrated; with few prompts it tends to 0."""
+        """Return the correction of the log odds for a known category, calibrated; with few prompts it tends to 0.
+
+        A category of too few prompts to be recognized counts as new.
+        """
         kinds = self._kind_names
-        names = np.unique(kinds[kinds != ""])
+        names, counts = np.unique(kinds[kinds != ""], return_counts=True)
+        names = names[counts >= MIN_PROMPTS]
         if not len(names):
             return KindCorrection()
         labels, sizes, doubled = doubled_labels(self._targets, self._weights)
@@ -200,7 +207,7 @@ class PairTrainer:
         corrected = KindCorrection(
             scale=_SCALE_WEIGHT * scale, offsets=dict(zip(map(str, names), offsets, strict=True))
         )
-        named = kinds != ""
+        named = np.isin(kinds, names)
         ratio, bias = calibrated(self._given_kinds(blend, corrected)[named], self._good[named], self._weights[named])
         found = {name: round(ratio * offset + bias, 4) for name, offset in corrected.offsets.items()}
         return KindCorrection(scale=round(ratio * corrected.scale, 4), offsets=found)
@@ -210,8 +217,11 @@ class PairTrainer:
         pairs = zip(blend.unseen.tolist(), self._kind_names.tolist(), strict=True)
         return np.array([correction.corrected(log_odds, kind) for log_odds, kind in pairs])
 
-    def _general(self, unseen: Floats) -> tuple[GeneralHead | None, KindRecognizer | None]:
-        """Return what predicts for unnamed kinds; nothing where the heads, with log odds `unseen`, are clearly better.
+    def _calibration_error(self, log_odds: Floats) -> float:
+        return round(calibration_error(probabilities_of(log_odds), self._good), 4)
+
+    def _unnamed(self, unseen: Floats) -> _Unnamed | None:
+        """Return what predicts for unnamed kinds; None where the heads, with log odds `unseen`, are clearly better.
 
         Heads that know averages of kinds and little more order prompts of other kinds worse than their length does.
         """
@@ -220,10 +230,12 @@ class PairTrainer:
         log_odds = np.array([general.log_odds(features) for features in self._features])
         found = fitted_recognizer(self._features, kinds, self._good, log_odds, seed=self._seed)
         if found is None:
-            return None, None
+            return None
         recognizer, shifts = found
-        error, general_error = (self._squared_error(found) for found in (unseen, log_odds + shifts))
-        return (None, None) if error < _CLEARLY_BETTER * general_error else (general, recognizer)
+        unnamed = _Unnamed(general, recognizer, log_odds + shifts)
+        if self._squared_error(unseen) < _CLEARLY_BETTER * self._squared_error(unnamed.log_odds):
+            return None
+        return unnamed.calibrated(self._good, self._weights)
 
     def _squared_error(self, log_odds: Floats) -> float:
         return float(np.average((self._good - probabilities_of(log_odds)) ** 2, weights=self._weights))
@@ -258,10 +270,9 @@ class PairTrainer:
 
 
 def _summed(weights: Floats, members: Sequence[Member], num_columns: int) -> tuple[Floats, float]:
-    """Return the coefficients and the bias of linear members as one sum; a member may use only the first columns."""
+    """Return the coefficients and the bias of linear members as one sum."""
     coefficients, bias = np.zeros(num_columns), 0.0
     for weight, member in zip(weights, members, strict=True):
-        found = np.ravel(member.whole.coef_)
-        coefficients[: len(found)] += weight * found
+        coefficients += weight * np.ravel(member.whole.coef_)
         bias += float(weight * member.whole.intercept_[0])
     return coefficients, bias

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
@@ -9,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
@@ -32,6 +34,7 @@ USUAL_RATIO: Final = 0.9
 """Share of a kind's own prompts that have no more unknown words than is usual."""
 _WORD_SCALE: Final = 0.5**0.5
 _NUM_FOLDS: Final = 3
+_MAX_STEPS: Final = 60
 _FEW: Final = 2
 """Occurrences, the prompt's own included, up to which a word is unknown to a fit without the prompt."""
 
@@ -105,7 +108,9 @@ def _rows(features: Sequence[Features], words: Sequence[str]) -> Any:
 
 
 def _fit(rows: Any, kinds: Names) -> LogisticRegression:
-    return LogisticRegression(max_iter=60, tol=1e-3).fit(rows, kinds)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a few steps order the kinds
+        return LogisticRegression(max_iter=_MAX_STEPS, tol=1e-3).fit(rows, kinds)
 
 
 def _unseen_shares(rows: Any, kinds: Names, seed: int) -> Floats:

@@ -22,7 +22,7 @@ def test_a_conversation_becomes_its_last_two_questions_and_the_size_of_the_rest(
         "tools": [{"type": "function", "function": {"name": "f"}}],
     }
     found = prompt_of(ChatRequestParser().parse(json.dumps(body).encode()))
-    assert found == Prompt("And\npens?", "And books?", 2, 26, True, True)
+    assert found == Prompt("And\npens?", "And books?", 2, 35, True, True)
     lone = prompt_of(ChatRequestParser().parse(json.dumps(requested("hi")).encode()))
     assert lone == Prompt("hi", "", 1, 2)
     system = {"model": "auto", "messages": [{"role": "system", "content": "x"}]}

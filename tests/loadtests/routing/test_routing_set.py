@@ -62,6 +62,38 @@ def test_nothing_is_left_out_without_kinds_or_where_too_few_prompts_would_stay(
     assert float(str(found["penstock_apgr"])) > 0.5
 
 
+def test_equal_prompts_are_in_one_fold_and_each_prompt_is_held_out_once() -> None:
+    texts = [f"prompt {number % 40}" for number in range(120)]
+    held_out = []
+    for train, test in routing_set._folds(texts):
+        assert not {texts[row] for row in train} & {texts[row] for row in test}
+        assert sorted([*train, *test]) == list(range(120))
+        held_out += test.tolist()
+    assert sorted(held_out) == list(range(120))
+
+
+@pytest.mark.usefixtures("by_length")
+def test_intervals_from_few_different_scores_come_with_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "set.jsonl"
+    rows = [{"prompt": f"Add {number} and 7.", "outcomes": {"s": int(number > 3), "l": 1}} for number in range(220)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    notes: list[str] = []
+    set_results([path], (None, None), tmp_path, notes)
+    assert notes == ["the models differ on 4 prompts alone, so the intervals are too narrow"]
+
+
+@pytest.mark.usefixtures("by_length")
+def test_a_kind_that_is_not_left_out_is_named_with_the_reason(tmp_path: Path) -> None:
+    path = _file(tmp_path / "set.jsonl", 240)
+    equal = [{"prompt": f"Copy {number}.", "category": "copy", "outcomes": {"s": 1, "l": 1}} for number in range(100)]
+    few = [{"prompt": f"Sort {number}.", "category": "sort", "outcomes": {"s": 0, "l": 1}} for number in range(7)]
+    path.write_text("\n".join([path.read_text(), *map(json.dumps, equal + few)]))
+    notes: list[str] = []
+    set_results([path], (None, None), tmp_path, notes)
+    assert "not left out, because the models differ by less than 0.02: copy (0.000)" in notes
+    assert "not left out, with fewer than 100 prompts: sort (7)" in notes
+
+
 def test_the_interval_is_that_of_resampled_prompts() -> None:
     rng = np.random.default_rng(3)
     scores = Scores((rng.random(2000) < 0.5).astype(float), (rng.random(2000) < 0.8).astype(float))
@@ -73,9 +105,10 @@ def test_the_interval_is_that_of_resampled_prompts() -> None:
 @pytest.mark.parametrize(
     ("num", "models", "is_better", "names", "message"),
     [
-        (10, ("s", "l"), True, (None, None), "10 prompts have outcomes of both, at least 200"),
+        (10, ("s", "l"), True, (None, None), "10 different prompts have outcomes of both, at least 200"),
         (210, ("s", "l", "x"), True, (None, None), "name --weak and --strong; the files have outcomes of l, s, x"),
         (210, ("s", "l"), False, ("s", "l"), "l is no better than s"),
+        (210, ("s", "l"), True, ("s", None), "name both --weak and --strong, or neither"),
     ],
 )
 def test_useless_files_are_explained(

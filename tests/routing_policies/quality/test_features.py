@@ -15,10 +15,26 @@ def number(name: str, text: str) -> float:
 
 
 @given(st.text(max_size=2000), st.text(max_size=300), st.integers(0, 10**6))
-def test_every_number_is_between_nothing_and_one(text: str, earlier: str, size: int) -> None:
+def test_every_number_but_a_size_is_between_nothing_and_one(text: str, earlier: str, size: int) -> None:
     found = features_of(Prompt(text, earlier, num_turns=3, num_chars=size))
     assert len(found.numbers) == len(NUMBERS)
-    assert all(0.0 <= value <= 1.0 for value in found.numbers)
+    assert all(
+        0.0 <= value <= (2.0 if name == "all_chars" else 1.0)
+        for name, value in zip(NUMBERS, found.numbers, strict=True)
+    )
+
+
+@pytest.mark.parametrize("text", ["a" * 4095, "a" * 9000, "word " * 40_000])
+def test_longer_texts_differ_however_long_they_are(text: str) -> None:
+    for column in map(NUMBERS.index, ("chars", "all_chars", "earlier_chars")):
+        once, twice = (features_of(Prompt(one, one, num_chars=len(one))).numbers[column] for one in (text, 2 * text))
+        assert twice - once == pytest.approx(1 / 12, abs=1e-3)
+
+
+def test_each_letter_of_a_script_without_spaces_is_a_word() -> None:
+    assert features_of(Prompt("\u4ec0\u4e48\u662fTCP 3?")).shapes == ["\u4ec0", "\u4e48", "\u662f", "tcp", "<1>"]
+    assert features_of(Prompt("\u304b\u30ca")).words == {"\u304b", "\u30ca", "\u304b \u30ca", "all"}
+    assert features_of(Prompt("na\u00efve \u0434\u043e\u043c")).shapes == ["na\u00efve", "\u0434\u043e\u043c"]
 
 
 @pytest.mark.parametrize(

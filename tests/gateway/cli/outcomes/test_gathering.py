@@ -96,6 +96,32 @@ async def test_when_everything_fails_it_ends_soon(tmp_path: Path) -> None:
     assert sent <= MAX_FAILURES + 1
 
 
+async def test_prompts_that_cannot_be_compared_do_not_keep_the_others_from_it(tmp_path: Path) -> None:
+    def reply(body: dict[str, Any]) -> httpx.Response:
+        is_long = int(body["messages"][0]["content"][4:-1]) < MAX_FAILURES + 3
+        return httpx.Response(400, text="too long") if is_long else _echo(body)
+
+    path = tmp_path / "out.jsonl"
+    with (
+        OutcomeFile(path, ("s", "l")) as file,
+        pytest.raises(OutcomesError, match="too long; if others may succeed, put one of those first"),
+    ):
+        await gather_outcomes(comparison(small=reply), PROMPTS, file, concurrency=1)
+    with OutcomeFile(path, ("s", "l")) as file:
+        done = await gather_outcomes(comparison(small=reply), [PROMPTS[-1], *PROMPTS[:-1]], file, concurrency=1)
+    assert (done.num_done, done.num_failed) == (7, MAX_FAILURES + 3)
+
+
+async def test_a_model_that_often_states_no_verdict_is_no_reason_to_end(tmp_path: Path) -> None:
+    third, _ = model_server(
+        lambda body: completion("B" if "Say 0." in str(body) else "I cannot compare them."), name="j"
+    )
+    with OutcomeFile(tmp_path / "out.jsonl", ("s", "l")) as file:
+        done = await gather_outcomes(comparison(scorer=AnswerComparer(third)), PROMPTS, file, concurrency=1)
+    assert (done.num_done, done.num_failed) == (1, 19)
+    assert "j gave no verdict" in str(done.first_failure)
+
+
 def test_the_estimate_counts_every_answer_in_full_and_the_third_model_in_both_orders() -> None:
     third, _ = model_server(lambda _: completion("TIE"), name="j")
     found = estimated(comparison(scorer=AnswerComparer(third)), PROMPTS)

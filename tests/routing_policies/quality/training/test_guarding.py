@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from routing_policies.quality.features import NUM_BOUNDED, Features
-from routing_policies.quality.training.guarding import MARGIN, fitted_guard
+from routing_policies.quality.training.guarding import MARGIN, MOST_UNKNOWN, fitted_guard
 from tests.routing_policies.quality.prompts import outcomes
 
 FEATURES = [outcome.features for _, outcome in outcomes(1, 200)]
@@ -35,3 +35,15 @@ def test_words_of_a_single_prompt_are_not_known_and_new_words_are_usual_where_ea
     guard = fitted_guard(own, [np.arange(8) % 2 == 0, np.arange(8) % 2 == 1])
     assert guard.words == {"add"}
     assert guard.max_unknown == pytest.approx(0.5)
+
+
+def test_a_text_without_a_known_word_is_unknown_however_many_the_training_has() -> None:
+    strange = [
+        one._replace(shapes=[] if number % 2 else [f"own{number}"]) if number % 20 < 2 else one
+        for number, one in enumerate(FEATURES)
+    ]
+    guard = fitted_guard(strange, FOLDS)
+    assert guard.max_unknown == MOST_UNKNOWN
+    assert not guard.is_known(FEATURES[0]._replace(shapes=["un", "deux", "trois"]))
+    assert not guard.is_known(FEATURES[0]._replace(shapes=[]))
+    assert guard.is_known(FEATURES[0])

@@ -108,3 +108,15 @@ def test_a_full_buffer_loses_the_oldest_labels_of_the_tenant_with_the_most() -> 
     for number, tenant in enumerate(("calm", "flood", "flood", "flood")):
         buffer.add(f"{number:04d}", msgspec.structs.replace(label, tenant=tenant))
     assert buffer.add("0004", msgspec.structs.replace(label, tenant="flood")) == ["0001"]
+
+
+def test_labels_of_repeated_requests_teach_no_more_than_their_outcomes_hold() -> None:
+    rng = random.Random(5)
+    once = [msgspec.structs.replace(label, lost=float(rng.random() < 0.4)) for label in labels(5, 60)]
+    model = learned_of(once * 5, None)
+    assert (
+        squared_error(
+            model, [msgspec.structs.replace(label, lost=float(rng.random() < 0.4)) for label in labels(6, 400)]
+        )
+        < 0.26
+    )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from routing_policies.quality.model import KindCorrection
 from routing_policies.quality.predictor import decode_model
 from routing_policies.quality.training.outcome import PairOutcome
-from routing_policies.quality.training.pair_trainer import PairTrainer
+from routing_policies.quality.training.pair_trainer import NUM_FOLDS, PairTrainer
+from routing_policies.quality.training.recognizer_fitting import MIN_PROMPTS
 from tests.routing_policies.quality.prompts import outcomes
 
 
@@ -72,3 +74,41 @@ def test_a_fit_is_the_same_every_time() -> None:
 def test_answers_without_token_odds_give_no_checkpoints() -> None:
     silent = [msgspec.structs.replace(outcome, odds=()) for _, outcome in outcomes(1, 120)]
     assert PairTrainer(silent).fit(weak="s", strong="l", trained_on="test").checkpoints == ()
+
+
+def test_equal_prompts_are_held_out_together_with_and_without_openings() -> None:
+    once = [outcome for _, outcome in outcomes(1, 60)]
+    for known in (once, [msgspec.structs.replace(outcome, opening="") for outcome in once]):
+        folds = PairTrainer(known * 3)._folds
+        assert len(folds) == NUM_FOLDS
+        for fold in folds:
+            assert (fold.reshape(3, -1) == fold[: len(known)]).all()
+
+
+def test_a_few_prompts_over_and_over_can_be_fitted() -> None:
+    few = [outcome for _, outcome in outcomes(1, 3)] * 80
+    mixed = [msgspec.structs.replace(outcome, lost=float(number % 2)) for number, outcome in enumerate(few)]
+    model = PairTrainer(mixed).fit(weak="s", strong="l", trained_on="test")
+    assert model.predict(mixed[0].features).probability == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_kind_of_a_few_prompts_counts_as_new() -> None:
+    known, _ = with_vectors()
+    rare = [msgspec.structs.replace(known[0], category="rare")] * (MIN_PROMPTS - 1)
+    model = PairTrainer([*known, *rare]).fit(weak="s", strong="l", trained_on="test")
+    assert set(model.kinds.offsets) == {f"kind {number}" for number in range(8)}
+    assert model.general is not None
+    assert model.predict(known[0].features, kind="rare") == model.predict(known[0].features, kind="new")
+    lone = PairTrainer(rare).fit(weak="s", strong="l", trained_on="test")
+    assert lone.kinds == KindCorrection()
+
+
+def test_without_a_named_kind_the_probabilities_are_calibrated() -> None:
+    known, _ = with_vectors(num=800)
+    model = PairTrainer(known).fit(weak="s", strong="l", trained_on="test")
+    assert model.general is not None
+    assert model.unnamed_calibration_error is not None
+    assert model.unnamed_calibration_error < 0.06
+    good = float(np.mean([outcome.good for outcome in known]))
+    predictions = [model.predict(outcome.features) for outcome in known]
+    assert np.mean([found.probability for found in predictions]) == pytest.approx(good, abs=0.04)

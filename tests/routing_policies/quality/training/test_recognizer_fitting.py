@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 
 from routing_policies.quality.features import features_of
 from routing_policies.quality.prompt import Prompt
@@ -62,3 +63,11 @@ def test_a_kind_that_is_named_as_new_is_ordered_by_length() -> None:
         for text in ("iron copper about near?", "iron copper about near " * 9 + "?")
     )
     assert model.predict(short, kind="new").log_odds > model.predict(long, kind="new").log_odds
+
+
+def test_a_fit_that_ends_before_it_converges_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("routing_policies.quality.training.recognizer_fitting._MAX_STEPS", 1)
+    found = _texts(random.Random(1))
+    features = [features_of(Prompt(text, num_chars=len(text))) for _, text in found]
+    kinds = np.array([kind for kind, _ in found])
+    assert fitted_recognizer(features, kinds, np.ones(len(kinds)), np.zeros(len(kinds)), seed=1) is not None
