@@ -237,7 +237,7 @@ class ChatPipeline:
             await self._reader.hold_route_rules(request, planned.route)
         if self._sampler is not None and request.operation is CHAT:  # a simulation replays conversations
             await self._reader.outline(request)
-            record.sample = self._sampler.sample(request, head, router.header_names)
+            record.sample = self._sampler.sample(request, head, router.header_names, caller.tenant)
             if self._answers is not None:
                 ctx.recording = self._sampler.draft(request, head, router.header_names)
         return planned

@@ -11,7 +11,7 @@ Clock = Callable[[], float]
 
 
 class RequestIds:
-    """Source of unguessable ids like `req_1f0c…` (96 random bits); the caller seeds `rng`, one for each process."""
+    """Source of unguessable ids like `req_1f0c…` (96 random bits), if nobody can predict `rng`."""
 
     __slots__ = ("_getrandbits",)
 

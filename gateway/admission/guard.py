@@ -31,21 +31,29 @@ class Strain(IntEnum):
 class OverloadGuard:
     """Overload guard: every tick of the lag meter updates it, and every request consults it."""
 
-    __slots__ = ("_lag_s", "_lag_strain", "_memory_limit", "_memory_strain", "_num_ticks", "_resident_bytes", "strain")
+    __slots__ = (
+        *("_lag_s", "_lag_strain", "_last_lag_s", "_memory_limit", "_memory_strain", "_num_ticks"),
+        *("_resident_bytes", "strain"),
+    )
 
     def __init__(self, *, memory_limit_bytes: int | None, resident_bytes: Callable[[], int | None]) -> None:
         """Create a guard; with `memory_limit_bytes` None, memory is ignored."""
         self._memory_limit = memory_limit_bytes
         self._resident_bytes = resident_bytes
         self._lag_s = 0.0
+        self._last_lag_s = 0.0
         self._lag_strain = Strain.NONE
         self._memory_strain = Strain.NONE
         self._num_ticks = 0
         self.strain = Strain.NONE
 
     def note_lag(self, lag_s: float) -> None:
-        """Record that a timer of the event loop came `lag_s` late."""
-        self._lag_s += _SMOOTHING * (lag_s - self._lag_s)
+        """Record that a timer of the event loop came `lag_s` late.
+
+        One late timer alone is no overload: the machine stood still, or one piece of work took long, and it is over.
+        """
+        lasting_s, self._last_lag_s = min(lag_s, self._last_lag_s), lag_s
+        self._lag_s += _SMOOTHING * (lasting_s - self._lag_s)
         self._lag_strain = _strain_of_lag(self._lag_s, self._lag_strain)
         if self._memory_limit is not None and self._num_ticks % MEMORY_EVERY_TICKS == 0:
             self._memory_strain = _strain_of_memory((self._resident_bytes() or 0) / self._memory_limit)

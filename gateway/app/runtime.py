@@ -24,7 +24,8 @@ class Surroundings:
 
     clock: Clock = time.monotonic
     wall: Callable[[], float] = time.time
-    rng: random.Random = field(default_factory=random.Random)
+    rng: random.Random = field(default_factory=random.SystemRandom)
+    """Source of request ids and draws; one that no id gives away."""
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     """Variables with the upstream keys that the policy names."""
     connect: Connect | None = None

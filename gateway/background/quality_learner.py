@@ -162,7 +162,7 @@ class Learner:
         for pair_predictor, assessed in () if verdict is None else verdict.assessed:
             if pair_predictor.predictor.pair == pair:
                 return assessed.features
-        predictor, prompt = self._predictors.find(*pair), prompt_of(question.request)
+        predictor, prompt = self._predictors.find(*pair), prompt_of(question.request, question.tenant)
         return features_of(prompt) if predictor is None else predictor.assess(prompt).features
 
     def _add(self, given: _Given, *, lost: float, source: Source) -> None:

@@ -365,7 +365,7 @@ class PlannedRoute:
         `vector` is the prompt's embedding by one of `encoders`.
         """
         if self.pair_predictors:
-            prompt = prompt_of(request, kind=self.route.select.kind)
+            prompt = prompt_of(request, tenant, kind=self.route.select.kind)
             return msgspec.structs.replace(
                 routing_request, verdict=predicted_quality(self.pair_predictors, prompt, vector)
             )

@@ -7,8 +7,8 @@ from gateway.chat.schema import ChatTextPart, Message, SystemMessage, UserMessag
 from routing_policies.quality.prompt import Prompt
 
 
-def prompt_of(request: ChatRequest, *, kind: str = "") -> Prompt:
-    """Return the last two user messages as text, and the size of the rest; `kind` is the route's."""
+def prompt_of(request: ChatRequest, tenant: str, *, kind: str = "") -> Prompt:
+    """Return the last two user messages of a tenant as text, and the size of the rest; `kind` is the route's."""
     messages = request.messages
     user_messages = [message for message in messages if isinstance(message, UserMessage)]
     return Prompt(
@@ -19,6 +19,7 @@ def prompt_of(request: ChatRequest, *, kind: str = "") -> Prompt:
         isinstance(messages[0], SystemMessage),
         bool(request.fields.tools),
         kind,
+        tenant,
     )
 
 

@@ -61,7 +61,9 @@ class RecordingSampler:
         draft.seed = self._draw_seed()
         return request.with_seed(draft.seed)
 
-    def sample(self, request: ChatRequest, head: ChatHead, header_names: tuple[str, ...]) -> dict[str, Any] | None:
+    def sample(
+        self, request: ChatRequest, head: ChatHead, header_names: tuple[str, ...], tenant: str
+    ) -> dict[str, Any] | None:
         """Return features and digests; None for a request without a possible digest."""
         found = fingerprint(request, scope=self._tape.salt, candidates=b"")
         if found is None:
@@ -70,7 +72,7 @@ class RecordingSampler:
         sample: dict[str, Any] = {name: facts.fact(name) for name in _FACTS}
         sample["question"] = found.exact.hex()
         sample["user"] = self._tape.digest(request.fields.user)
-        prompt = prompt_of(request) if len(self._predictors) else None
+        prompt = prompt_of(request, tenant) if len(self._predictors) else None
         if prompt is not None:
             sample["probabilities"] = {
                 pair_key(*predictor.pair): _probability(predictor.assess(prompt).prediction)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from gateway.embedding.encoder import Vector
-from gateway.util.bounded_dict import Recent
+from gateway.util.fair_bounded_dict import FairRecent
 from routing_policies.policy.document import Trim
 
 MAX_WINDOWS: Final = 32
@@ -46,7 +46,7 @@ class PassageSimilarity:
 
     def __init__(self, embedder: PassageEncoder, *, max_windows: int = MAX_WINDOWS) -> None:
         self._embedder = embedder
-        self._known: Recent[bytes, Vector] = Recent(MAX_KNOWN)
+        self._known: FairRecent[bytes, Vector] = FairRecent(MAX_KNOWN)
         self.max_windows = max_windows
 
     def is_ready(self, rule: Trim) -> bool:
@@ -59,7 +59,7 @@ class PassageSimilarity:
         return self._embedder.num_waiting <= _MAX_WAITING
 
     async def of(
-        self, question: str, windows: Sequence[tuple[str, tuple[int, ...]]], wait_ms: int
+        self, question: str, windows: Sequence[tuple[str, tuple[int, ...]]], wait_ms: int, tenant: str
     ) -> dict[int, float] | None:
         """Return the cosine of each window's segments to the question.
 
@@ -70,18 +70,19 @@ class PassageSimilarity:
             question: The question.
             windows: Texts, each with the numbers of its segments.
             wait_ms: Longest wait in milliseconds.
+            tenant: Sender of the texts. What others sent makes its requests no faster, and changes no selection.
         """
         if not question or not windows:
             return None
         try:
             async with asyncio.timeout(wait_ms / 1e3):
-                wanted = await self._vector(question)
+                wanted = await self._vector(question, tenant)
                 if wanted is None:
                     return None
                 found: dict[int, float] = {}
                 for begin in range(0, len(windows), _TOGETHER):
                     batch = windows[begin : begin + _TOGETHER]
-                    vectors = await asyncio.gather(*(self._vector(text) for text, _ in batch))
+                    vectors = await asyncio.gather(*(self._vector(text, tenant) for text, _ in batch))
                     for vector, (_, numbers) in zip(vectors, batch, strict=True):
                         if vector is not None:
                             found |= dict.fromkeys(numbers, float(wanted @ vector))
@@ -89,12 +90,13 @@ class PassageSimilarity:
         except TimeoutError:
             return None
 
-    async def _vector(self, text: str) -> Vector | None:
-        key = hashlib.blake2b(f"{self._embedder.encoder_id}\0{text}".encode(errors="replace"), digest_size=16).digest()
+    async def _vector(self, text: str, tenant: str) -> Vector | None:
+        content = f"{self._embedder.encoder_id}\0{tenant}\0{text}"
+        key = hashlib.blake2b(content.encode(errors="replace"), digest_size=16).digest()
         known = self._known.get(key)
         if known is not None:
             return known
         vector = await self._embedder.embed(text)
         if vector is not None:
-            self._known[key] = vector
+            self._known.put(key, vector, tenant)
         return vector

@@ -33,7 +33,7 @@ class TrimStage:
         bytes_per_token = min(learned, DEFAULT_BYTES_PER_TOKEN)
         if is_within(request, rule, bytes_per_token):
             return request
-        request, ctx.record.trimmed = await self._shortened(request, rule, bytes_per_token)
+        request, ctx.record.trimmed = await self._shortened(request, rule, bytes_per_token, ctx.record.tenant)
         return request
 
     async def replayed(self, request: ChatRequest, rule: Trim, tenant: str) -> ChatRequest:
@@ -41,13 +41,13 @@ class TrimStage:
         bytes_per_token = min(self._pricer.bytes_per_token(request, tenant=tenant), DEFAULT_BYTES_PER_TOKEN)
         if not rule.strategies or is_within(request, rule, bytes_per_token):
             return request
-        return (await self._shortened(request, rule, bytes_per_token))[0]
+        return (await self._shortened(request, rule, bytes_per_token, tenant))[0]
 
     async def _shortened(
-        self, request: ChatRequest, rule: Trim, bytes_per_token: float
+        self, request: ChatRequest, rule: Trim, bytes_per_token: float, tenant: str
     ) -> tuple[ChatRequest, tuple[tuple[str, int], ...]]:
         """Return the request with text and images cut by the rule, and the tokens cut by each strategy."""
-        trimmed = await self.cut(request, rule, bytes_per_token)
+        trimmed = await self.cut(request, rule, bytes_per_token, tenant)
         cuts = trimmed.cut_tokens(bytes_per_token)
         request = trimmed.request
         if "downscale_images" in rule.strategies:
@@ -56,8 +56,8 @@ class TrimStage:
                 cuts = (*cuts, ("downscale_images", cut_tokens))
         return request, cuts
 
-    async def cut(self, request: ChatRequest, rule: Trim, bytes_per_token: float) -> Trimmed:
-        """Return the request with its text cut by the rule; nothing is recorded."""
+    async def cut(self, request: ChatRequest, rule: Trim, bytes_per_token: float, tenant: str) -> Trimmed:
+        """Return a tenant's request with its text cut by the rule; nothing is recorded."""
         if request.text_bytes <= MAX_TRIMMED_HERE_BYTES:
             return self._trimmer.trim(request, rule, bytes_per_token)
         if not self._similarity.is_ready(rule):
@@ -66,7 +66,9 @@ class TrimStage:
         similarities = None
         if begun.selection is not None:
             windows = await self._workers.run(begun.selection.windows, self._similarity.max_windows)
-            similarities = await self._similarity.of(begun.selection.question.text, windows, rule.similarity_wait_ms)
+            similarities = await self._similarity.of(
+                begun.selection.question.text, windows, rule.similarity_wait_ms, tenant
+            )
         return await self._workers.run(begun.finish, similarities)
 
     async def trim_more(self, request: ChatRequest, rule: Trim) -> Trimmed | None:

@@ -76,8 +76,13 @@ class PreambleMemory:
     def __len__(self) -> int:
         return len(self._seen)
 
-    def strip(self, text: str) -> str:
-        """Return the text without its preamble, if it has one, and record its beginning."""
+    def strip(self, text: str, sender: str = "") -> str:
+        """Return the text without its preamble, if it has one, and record its beginning.
+
+        Args:
+            text: The text.
+            sender: Only texts of the same sender count.
+        """
         spans = [found.span() for found in _WORD.finditer(text, 0, _MAX_CHARS)][: MAX_WORDS + OPENING_WORDS]
         num_places = len(spans) - OPENING_WORDS + 1
         if num_places <= 1:
@@ -91,7 +96,7 @@ class PreambleMemory:
             follows = None
             if openings[number] in self._known:
                 follows = hash(openings[number] if is_familiar else text[start : start + _QUESTION_CHARS])
-            found = self._note(hash(text[: spans[number - 1][1]]), follows)
+            found = self._note(hash((sender, text[: spans[number - 1][1]])), follows)
             if found is not None and found.is_enough(is_familiar=is_familiar):
                 cut = start
         return text[cut:]

@@ -61,7 +61,7 @@ class Predictor:
 
     def assess(self, prompt: Prompt, vector: NDArray[np.float32] | None = None) -> QualityAssessment:
         """Return the prediction for a prompt; an embedding is ignored if the text had a preamble."""
-        text = self._memory.strip(prompt.text)
+        text = self._memory.strip(prompt.text, prompt.sender)
         if text is not prompt.text:
             num_chars = prompt.num_chars - len(prompt.text) + len(text)
             prompt, vector = msgspec.structs.replace(prompt, text=text, num_chars=num_chars), None

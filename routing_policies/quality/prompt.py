@@ -31,3 +31,5 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     has_tools: bool = False
     kind: str = ""
     """Kind of work that the route names: a name from the data that a predictor was trained on."""
+    sender: str = ""
+    """Tenant that sent it; its preambles are its own, so that no tenant's texts change another's predictions."""

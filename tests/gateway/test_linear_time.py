@@ -156,7 +156,7 @@ def test_stages_of_a_short_text(stage: Callable[[str], object], fill: Fill) -> N
 
 def shape(request: ChatRequest) -> object:
     facts = RequestFacts(request)
-    prompt = prompt_of(request)
+    prompt = prompt_of(request, "dev")
     return (
         *(Outline(request), fingerprint(request, scope=b"s", candidates=b"c", history="standalone")),
         *(prefix_of(request, "dev"), key_of(request, "dev", "conversation"), features_of(prompt)),

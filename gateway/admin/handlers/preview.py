@@ -88,7 +88,7 @@ class PreviewHandlers:
     async def _trimmed(self, request: ChatRequest, planned: PlannedRoute, tenant: str) -> dict[str, Any]:
         rule = planned.route.trim
         bytes_per_token = self._pricer.bytes_per_token(request, tenant=tenant)
-        trimmed = await self._trims.cut(request, rule, bytes_per_token)
+        trimmed = await self._trims.cut(request, rule, bytes_per_token, tenant)
         return {
             "budget_tokens": rule.budget_tokens,
             "strategies": rule.strategies,

@@ -49,9 +49,17 @@ def test_a_strained_loop_refuses_retries_and_lighter_lanes() -> None:
     )
 
 
-def test_a_stall_of_seconds_refuses_everything_and_passes() -> None:
+def test_one_stall_that_is_over_refuses_nobody() -> None:
     requested = guard()
-    requested.note_lag(2.0)
+    for lag_s in (0.0, 3.0, 0.01, 0.0, 2.0, 0.0):
+        requested.note_lag(lag_s)
+        assert not is_refused(requested, LIGHT, is_retry=True)
+
+
+def test_a_loop_that_is_late_again_and_again_refuses_everything_until_it_is_in_time() -> None:
+    requested = guard()
+    for _ in range(3):
+        requested.note_lag(2.0)
     assert is_refused(requested, HEAVY)
     for _ in range(5):
         requested.note_lag(0.0)

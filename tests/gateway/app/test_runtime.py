@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -22,3 +23,7 @@ def test_a_ca_file_that_is_missing_stops_the_start_with_its_name(tmp_path: Path)
         gateway = Gateway(config, log_stream=log, around=Surroundings(environment={}))
         with pytest.raises(PolicyFileError, match=r"deployments\.small\.tls\.ca_file: /nonexistent/ca\.pem: not a"):
             gateway.control.file.load()
+
+
+def test_request_ids_cannot_be_predicted_from_earlier_ones() -> None:
+    assert isinstance(Surroundings().rng, random.SystemRandom)

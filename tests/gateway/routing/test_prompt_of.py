@@ -21,14 +21,14 @@ def test_a_conversation_becomes_its_last_two_questions_and_the_size_of_the_rest(
         ],
         "tools": [{"type": "function", "function": {"name": "f"}}],
     }
-    found = prompt_of(ChatRequestParser().parse(json.dumps(body).encode()))
-    assert found == Prompt("And\npens?", "And books?", 2, 35, True, True)
-    lone = prompt_of(ChatRequestParser().parse(json.dumps(requested("hi")).encode()))
-    assert lone == Prompt("hi", "", 1, 2)
+    found = prompt_of(ChatRequestParser().parse(json.dumps(body).encode()), "dev")
+    assert found == Prompt("And\npens?", "And books?", 2, 35, True, True, sender="dev")
+    lone = prompt_of(ChatRequestParser().parse(json.dumps(requested("hi")).encode()), "dev")
+    assert lone == Prompt("hi", "", 1, 2, sender="dev")
     system = {"model": "auto", "messages": [{"role": "system", "content": "x"}]}
-    assert prompt_of(ChatRequestParser().parse(json.dumps(system).encode())).text == ""
+    assert prompt_of(ChatRequestParser().parse(json.dumps(system).encode()), "dev").text == ""
 
 
 def test_a_route_reports_the_kind_of_work_of_its_prompts() -> None:
     request = ChatRequestParser().parse(json.dumps(requested("hi")).encode())
-    assert (prompt_of(request).kind, prompt_of(request, kind="sums").kind) == ("", "sums")
+    assert (prompt_of(request, "dev").kind, prompt_of(request, "dev", kind="sums").kind) == ("", "sums")

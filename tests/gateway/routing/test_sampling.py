@@ -31,7 +31,7 @@ def requested(text: str = "What is 7 plus 5?", **fields: Any) -> ChatRequest:
 def test_equal_questions_have_equal_digests_and_no_words_are_in_the_sample(tmp_path: Path) -> None:
     own = sampler(tmp_path)
     first, again, other = (
-        own.sample(requested(text, user="anna"), HEAD, ()) for text in ("What is it?", "What is it?", "Which?")
+        own.sample(requested(text, user="anna"), HEAD, (), "dev") for text in ("What is it?", "What is it?", "Which?")
     )
     assert first is not None
     assert other is not None
@@ -43,16 +43,16 @@ def test_equal_questions_have_equal_digests_and_no_words_are_in_the_sample(tmp_p
 
 
 def test_only_the_headers_that_a_route_matches_by_are_recorded(tmp_path: Path) -> None:
-    sample = sampler(tmp_path).sample(requested(), HEAD, ("x-app", "x-none"))
+    sample = sampler(tmp_path).sample(requested(), HEAD, ("x-app", "x-none"), "dev")
     assert sample is not None
     assert sample["headers"] == {"x-app": "faq"}
-    without = sampler(tmp_path).sample(requested(), HEAD, ())
+    without = sampler(tmp_path).sample(requested(), HEAD, (), "dev")
     assert without is not None
     assert "headers" not in without
 
 
 def test_text_is_recorded_where_it_is_wanted(tmp_path: Path) -> None:
-    sample = sampler(tmp_path, keeps_text=True).sample(requested("remember me"), HEAD, ())
+    sample = sampler(tmp_path, keeps_text=True).sample(requested("remember me"), HEAD, (), "dev")
     assert sample is not None
     assert sample["text"] == "remember me"
 

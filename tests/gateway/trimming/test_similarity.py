@@ -33,21 +33,30 @@ class Encoder:
 
 
 async def test_segments_get_the_cosine_of_their_window() -> None:
-    assert await PassageSimilarity(Encoder()).of("near?", WINDOWS, 1000) == {0: 1.0, 1: 1.0, 2: 0.0}
+    assert await PassageSimilarity(Encoder()).of("near?", WINDOWS, 1000, "a") == {0: 1.0, 1: 1.0, 2: 0.0}
 
 
 async def test_what_was_encoded_once_costs_nothing_again() -> None:
     encoder = Encoder()
     similarity = PassageSimilarity(encoder)
-    first = await similarity.of("near?", WINDOWS, 1000)
-    assert await similarity.of("near?", WINDOWS, 1000) == first
+    first = await similarity.of("near?", WINDOWS, 1000, "a")
+    assert await similarity.of("near?", WINDOWS, 1000, "a") == first
     assert encoder.texts == ["near?", "near", "far"]
+
+
+async def test_what_another_tenant_sent_is_encoded_again() -> None:
+    """Row 49: neither the time of a request nor its selection tells whether others sent a document."""
+    encoder = Encoder()
+    similarity = PassageSimilarity(encoder)
+    for tenant in ("a", "b", "a"):
+        await similarity.of("near?", WINDOWS, 1000, tenant)
+    assert encoder.texts == ["near?", "near", "far"] * 2
 
 
 async def test_nothing_waits_longer_than_the_policy_allows() -> None:
     encoder = Encoder()
     encoder.gate = asyncio.Event()
-    assert await PassageSimilarity(encoder).of("near?", WINDOWS, 1) is None
+    assert await PassageSimilarity(encoder).of("near?", WINDOWS, 1, "a") is None
 
 
 def test_an_encoder_is_loaded_for_later_requests_and_spared_when_busy() -> None:

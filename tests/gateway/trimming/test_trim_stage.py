@@ -100,7 +100,7 @@ async def test_passages_in_other_words_are_found_by_similarity() -> None:
     similarity = PassageSimilarity(KeywordEncoder(), max_windows=200)
     stage = TrimStage(PolicyTrimmer(), similarity, cast(Any, None), Pricer(), workers)
     try:
-        trimmed = await stage.cut(request, rule, 4.0)
+        trimmed = await stage.cut(request, rule, 4.0, "a")
     finally:
         workers.shutdown()
     assert "describes the network" in trimmed.request.document["messages"][0]["content"]

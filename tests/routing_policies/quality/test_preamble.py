@@ -48,6 +48,15 @@ def test_a_preamble_is_removed_from_the_question_that_makes_it_one() -> None:
     assert stripped[MIN_QUESTIONS - 1 :] == [f"What is {n}?" for n in (MIN_QUESTIONS - 1, MIN_QUESTIONS)]
 
 
+def test_texts_of_one_sender_make_no_preamble_for_another() -> None:
+    memory = PreambleMemory(["what is"])
+    texts = [f"Zzq wxv prove this: What is {number}?" for number in range(MIN_QUESTIONS + 1)]
+    for text in texts:
+        memory.strip(text, "a")
+    assert memory.strip(texts[0], "b") == texts[0]
+    assert memory.strip(texts[0], "a") == "What is 0?"
+
+
 def test_the_same_question_again_and_again_makes_no_preamble() -> None:
     memory = PreambleMemory(["what is"])
     text = "Dear machine, tell me: What is the time?"

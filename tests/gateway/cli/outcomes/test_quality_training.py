@@ -70,7 +70,7 @@ def test_the_training_sees_a_conversation_as_the_gateway_does(tmp_path: Path) ->
     path.write_text(json.dumps({"messages": messages, "outcomes": {"s": 1, "l": 1}}))
     (line,) = read_lines([path])
     request = ChatRequestParser().parse(json.dumps({"model": "auto", "messages": messages}).encode())
-    assert line.as_prompt() == prompt_of(request)
+    assert line.as_prompt() == prompt_of(request, "")
 
 
 def test_log_probabilities_need_no_margins(tmp_path: Path) -> None:
