@@ -7,8 +7,7 @@ is misspelt; of two words that both are in it, neither is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from functools import lru_cache
+from itertools import pairwise
 from typing import Final, Literal
 
 from gateway.cache.grammar.vocabulary import is_known, ranks
@@ -54,7 +53,7 @@ def slip_between(one: str, other: str) -> Slip | None:
     """Return the one slip that makes a lower-case word of the other, or None."""
     if one == other or abs(len(one) - len(other)) > 1:
         return None
-    shorter, longer = sorted((one, other), key=len)
+    shorter, longer = (one, other) if len(one) <= len(other) else (other, one)
     at = _first_difference(shorter, longer)
     if len(one) != len(other):
         return "added" if longer[at + 1 :] == shorter[at:] else None
@@ -65,19 +64,22 @@ def slip_between(one: str, other: str) -> Slip | None:
     return "beside" if other[at] in _BESIDE.get(one[at], ()) else "other"
 
 
-def _first_difference(one: str, other: str) -> int:
-    return next((at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), len(one))
+def _first_difference(shorter: str, longer: str) -> int:
+    for at, letter in enumerate(shorter):
+        if letter != longer[at]:
+            return at
+    return len(shorter)
 
 
 def are_one_word(one: str, other: str) -> bool:
     """Return whether one of two lower-case words is the other one, misspelt."""
     if min(len(one), len(other)) < MIN_LETTERS or not (one.isalpha() and other.isalpha()) or not ranks():
         return False
-    knows_one, knows_other = is_known(one), is_known(other)
-    if knows_one and knows_other:
-        return False
     slip = slip_between(one, other)
     if slip is None:
+        return False
+    knows_one, knows_other = is_known(one), is_known(other)
+    if knows_one and knows_other:
         return False
     if not knows_one and not knows_other:
         is_long = min(len(one), len(other)) >= _MIN_UNKNOWN and one[0] == other[0]
@@ -106,22 +108,26 @@ def with_case_of(word: str, other: str) -> str:
     return other.capitalize() if word[0].isupper() else other
 
 
-@lru_cache(maxsize=8192)
 def _meant(word: str) -> str | None:
     """Return the most frequent word that a sure slip makes this one, or None."""
     if len(word) < _MIN_UNKNOWN:
         return None
-    found = [other for other in set(_neighbours(word)) if other in ranks() and not _is_plural(word, other)]
-    return min(found, key=lambda other: ranks()[other], default=None)
+    known = ranks()
+    found = [other for other in known.keys() & _neighbours(word) if not _is_plural(word, other)]
+    return min(found, key=known.__getitem__, default=None)
 
 
-def _neighbours(word: str) -> Iterator[str]:
-    for at in range(len(word) - 1):
-        yield word[:at] + word[at + 1] + word[at] + word[at + 2 :]
-        if word[at] == word[at + 1]:
-            yield word[:at] + word[at + 1 :]
-        elif at:
-            yield word[: at + 1] + word[at:]
+def _neighbours(word: str) -> list[str]:
+    """Return what the sure slips make of a word; a list, because every rare word of every text comes here."""
+    found = []
+    for at, (left, right) in enumerate(pairwise(word)):
+        if left == right:
+            found.append(word[:at] + word[at + 1 :])
+            continue
+        found.append(f"{word[:at]}{right}{left}{word[at + 2 :]}")
+        if at:
+            found.append(word[: at + 1] + word[at:])
+    return found
 
 
 def _is_likely(misspelt: str, known: str, slip: Slip) -> bool:

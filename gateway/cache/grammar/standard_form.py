@@ -8,7 +8,6 @@ British spellings become American ones, `U.S.` becomes `US`, `2nd` becomes `seco
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Final
 
 from gateway.cache.grammar.spelling import with_case_of
@@ -33,6 +32,13 @@ _ISE: Final = re.compile(r"([a-z]{2,}[iy]s)(?:e|ed|es|ing|er|ers|ation|ations)")
 _WHOLE: Final = {"can't": "can not", "cannot": "can not", "won't": "will not", "shan't": "shall not"}
 """Contractions that leave no word of their own, and their words."""
 _NOT: Final = re.compile(rf"(?<![\w`])(?:{'|'.join(_WHOLE)})(?![\w`'])", re.IGNORECASE)
+_MIN_BRITISH: Final = 4
+"""Least letters of a British spelling."""
+_BRITISH: Final = {
+    begun: [british for british in BRITISH if british.startswith(begun)]
+    for begun in {british[:_MIN_BRITISH] for british in BRITISH}
+}
+"""British spellings by their first letters."""
 _MIN_LEFT: Final = 3
 """Least number of words that a courtesy may leave."""
 
@@ -88,17 +94,16 @@ def _standard_word(word: str) -> str:
     return other.capitalize() if word[0].isupper() else other
 
 
-@lru_cache(maxsize=8192)
 def _standard(word: str) -> str | None:
     """Return the standard spelling of a lower-case word, or None where it is the word itself."""
     if word in JOINED:
         return JOINED[word]
-    if len(word) < 4:
+    if len(word) < _MIN_BRITISH:
         return None
-    for british, american in BRITISH.items():
+    for british in _BRITISH.get(word[:_MIN_BRITISH], ()):
         if word.startswith(british):
-            return american + word[len(british) :]
-    verb = _ISE.fullmatch(word)
+            return BRITISH[british] + word[len(british) :]
+    verb = _ISE.fullmatch(word) if "is" in word or "ys" in word else None
     if verb is None or verb[1] in EVERYWHERE_IN_S:
         return None
     american = verb[1][:-1] + "z" + word[len(verb[1]) :]

@@ -6,7 +6,7 @@ A word that is in no vocabulary may be a slip of the hand; two words that both a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cache, lru_cache
+from functools import cache
 from typing import Final
 
 from gateway.cache.grammar.word_lists import CODE_WORDS
@@ -36,12 +36,20 @@ def ranks() -> Mapping[str, int]:
     return found | {word: len(found) for word in CODE_WORDS if word not in found}
 
 
-@lru_cache(maxsize=16_384)
+def is_common(word: str) -> bool:
+    """Return whether a lower-case word says nothing of who sent it: one of the vocabulary, or at most two ASCII signs.
+
+    What is computed of other words is remembered nowhere: names are among them, and the time of a request would tell
+    one tenant which of them another one sent.
+    """
+    return word in ranks() or (len(word) < MIN_LETTERS and word.isascii())
+
+
 def is_known(word: str) -> bool:
     """Return whether a lower-case word or what it is built of is in the vocabulary, or it is too short to tell."""
     if len(word) < MIN_LETTERS or word in ranks():
         return True
-    return any(base in ranks() for base in _bases(word))
+    return (word.endswith(_ENDINGS) or word.startswith(_BEGINNINGS)) and any(base in ranks() for base in _bases(word))
 
 
 def _bases(word: str) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -22,7 +22,7 @@ from gateway.cache.grammar.sentence_grammar import SentenceGrammar, sentence_gra
 from gateway.cache.grammar.spelling import are_one_word
 from gateway.cache.grammar.standard_form import standard_form
 from gateway.cache.grammar.stems import stem_of
-from gateway.cache.grammar.vocabulary import is_known
+from gateway.cache.grammar.vocabulary import is_common, is_known
 from gateway.cache.grammar.word_lists import COUNTED_IN_ROMAN, KEYWORDS, NAMED_PARTS, ROMAN, VERB_FORMS, words_of
 from gateway.cache.similarity.denials import exception_of, exceptions_in
 from gateway.cache.similarity.language import ENGLISH_NAME, UNGUARDED, language_of, languages_of
@@ -38,16 +38,13 @@ _tokens: Final = re.compile(
 _clauses: Final = re.compile(r"[.?!;:,](?=\s)|\s[-\u2013\u2014](?=\s)|[()\[\]{}\n]").split
 _CONTRACTED: Final = re.compile(r"(?:n't|'(?:s|re|ve|ll|d|m))$")
 _is_code: Final = re.compile(r"\W*\w.*[\d_@+#.]|\D*\d.*\w").match
-_digit: Final = re.compile(r"\d").search
 _QUESTION_WORDS: Final = {"whats": "what", "which": "what", "whom": "who", "whose": "who"} | {
     word: word for word in ("how", "what", "who", "when", "where", "why")
 }
 _QUESTION_SPAN: Final = 12
 """Number of first words among which the question word is searched."""
 _MEMORY: Final = 16_384
-"""Number of words whose properties are remembered."""
-_MAX_REMEMBERED_CHARS: Final = 32
-"""Longer words are read anew each time, which bounds what the memory holds."""
+"""Number of common words whose properties are remembered."""
 _NOUNS_IN_CAPITALS: Final = frozenset({"german"})
 """Languages that write every noun with a capital."""
 _SAME_IN_LOWER_CASE: Final = frozenset({"US", "IT", "WHO", "D", "M", "S", "T"})
@@ -129,7 +126,7 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
             reader.num_negations,
             tuple(sorted([*reader.exceptions, *(exceptions_in(reader.lowered) if guards is None else ())])),
             question,
-            _stems_of_clauses(text),
+            _stems_of_clauses(text, reader.known),
             language,
             code,
             sentence_grammar(reader.lowered if language == ENGLISH_NAME else (), question),
@@ -169,16 +166,6 @@ class _Known(NamedTuple):
     """Value and unit."""
 
 
-def _known(text: str) -> _Known:
-    """Return the properties of a lower-case token.
-
-    Few words make up most questions, so words are remembered. Numbers and codes are read anew: few of them come again,
-    each would take a word's place, and reading one takes microseconds.
-    """
-    is_word = len(text) <= _MAX_REMEMBERED_CHARS and (text.isalpha() or _digit(text) is None)
-    return _remembered(text) if is_word else _properties_of(text)
-
-
 def _properties_of(text: str) -> _Known:
     bare = _CONTRACTED.sub("", text) if "'" in text else text
     return _Known(
@@ -197,7 +184,24 @@ def _is_negation(text: str) -> bool:
     """Return whether a lower-case word denies, misspelt or not."""
     if text in NEGATIONS or text.endswith("n't"):
         return True
-    return text.isalpha() and not is_known(text) and any(are_one_word(text, negation) for negation in NEGATIONS)
+    if not text.isalpha():
+        return False
+    length = len(text)
+    may_be = [*_FIRST_LETTERS.get((length, text[0]), ()), *_LAST_LETTERS.get((length, text[-1]), ())]
+    return any(are_one_word(text, negation) for negation in may_be) and not is_known(text)
+
+
+def _negations_by_letter(at: int) -> dict[tuple[int, str], list[str]]:
+    """Return the negations that a word may be with one slip elsewhere, by its length and its letter at a place."""
+    found: dict[tuple[int, str], list[str]] = {}
+    for negation in NEGATIONS:
+        for length in range(len(negation) - 1, len(negation) + 2):
+            found.setdefault((length, negation[at]), []).append(negation)
+    return found
+
+
+_FIRST_LETTERS: Final = _negations_by_letter(0)
+_LAST_LETTERS: Final = _negations_by_letter(-1)
 
 
 def _word_of(text: str, bare: str) -> Word:
@@ -212,6 +216,18 @@ def _word_of(text: str, bare: str) -> Word:
 _COMMON_STEMS: Final = frozenset(map(stem_of, COMMON_WORDS))
 
 
+class _KnownWords(dict[str, _Known]):
+    """The properties of the lower-case tokens of one text.
+
+    Common words make up most questions, so they are remembered. All others are read anew for each text, so that no time
+    tells whether another sender wrote them.
+    """
+
+    def __missing__(self, text: str) -> _Known:
+        known = self[text] = _remembered(text) if is_common(text) else _properties_of(text)
+        return known
+
+
 class _Reader:
     """A reader that goes through the tokens once."""
 
@@ -223,6 +239,7 @@ class _Reader:
         num_capitals = sum([token[0].isupper() for token in tokens[1:]])
         self._has_names = num_capitals * 5 <= (len(tokens) - 1) * 3  # else it is a title, or all in capitals
         self.lowered = [token.lower() for token in tokens]
+        self.known = _KnownWords()
         self.words: list[Word] = []
         self.numbers: list[str] = []
         self.units: set[str] = set()
@@ -233,7 +250,7 @@ class _Reader:
         """Fill the lists; all words but those of `grammar` carry weight in a language other than English."""
         at = 0
         while at < len(self.lowered):
-            known = _known(self.lowered[at])
+            known = self.known[self.lowered[at]]
             number = known.number or self._numeral(at)
             if number is not None:
                 at += self._number(at, *number)
@@ -268,13 +285,13 @@ class _Reader:
 
     def _amount(self, at: int) -> tuple[str, str | None] | None:
         """Return the number behind a sign of a currency."""
-        return _known(self._following(at)).number if self._tokens[at] in _CURRENCIES else None
+        return self.known[self._following(at)].number if self._tokens[at] in _CURRENCIES else None
 
     def _number(self, at: int, value: str, unit: str | None, *, currency: str | None = None) -> int:
         """Take a number, its further words and its unit, and return how many further tokens they are."""
         taken, are_words = 0, self.lowered[at].isalpha()
         while unit is None and self._following(at + taken).isalpha():
-            further = _known(self._following(at + taken)).number
+            further = self.known[self._following(at + taken)].number
             total = None if further is None else sum_of(value, further[0], are_words=are_words)
             if further is None or total is None:
                 break
@@ -320,12 +337,12 @@ class _Reader:
         return token in _SAME_IN_LOWER_CASE or (token == "A" and self._has_letter_a)
 
 
-def _stems_of_clauses(text: str) -> tuple[frozenset[str], ...]:
+def _stems_of_clauses(text: str, known: Mapping[str, _Known]) -> tuple[frozenset[str], ...]:
     parts = [part for part in _clauses(text) if part and not part.isspace()]
     if len(parts) < 2:
         return ()
-    known = [[_known(token.lower()).word for token in _tokens(part)] for part in parts]
-    return tuple(frozenset([word.stem for word in words if word.rarity]) for words in known)
+    words_of_parts = [[known[token.lower()].word for token in _tokens(part)] for part in parts]
+    return tuple(frozenset([word.stem for word in words if word.rarity]) for words in words_of_parts)
 
 
 def _question(lowered: Sequence[str]) -> str:

@@ -61,6 +61,20 @@ def test_only_sure_slips_are_corrected_without_another_text() -> None:
     assert corrected("use `captial` or captial()") == "use `captial` or captial()"
 
 
+def test_a_correction_is_looked_for_anew_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_for: list[str] = []
+    neighbours = spelling._neighbours
+
+    def noted(word: str) -> list[str]:
+        looked_for.append(word)
+        return neighbours(word)
+
+    monkeypatch.setattr(spelling, "_neighbours", noted)
+    for _ in range(2):
+        assert corrected("the Halvorsen file of the governmnet") == "the Halvorsen file of the government"
+    assert sorted(looked_for) == ["governmnet", "governmnet", "halvorsen", "halvorsen"]
+
+
 def test_without_a_vocabulary_nothing_is_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spelling, "ranks", dict)
     assert not are_one_word("what", "waht")

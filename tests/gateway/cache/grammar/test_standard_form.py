@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
+from gateway.cache.grammar import standard_form as module
 from gateway.cache.grammar.standard_form import standard_form
+from gateway.cache.grammar.vocabulary import ranks
 
 
 @pytest.mark.parametrize(
@@ -39,6 +43,21 @@ from gateway.cache.grammar.standard_form import standard_form
 def test_a_text_in_standard_form(text: str, standard: str) -> None:
     assert standard_form(text) == standard
     assert standard_form(standard) == standard
+
+
+def test_a_standard_spelling_is_looked_for_anew_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_reads = 0
+
+    def counted() -> Mapping[str, int]:
+        nonlocal num_reads
+        num_reads += 1
+        return ranks()
+
+    monkeypatch.setattr(module, "ranks", counted)
+    assert standard_form("they zyxelise it") == "they zyxelize it"
+    num_first = num_reads
+    assert standard_form("they zyxelise it") == "they zyxelize it"
+    assert num_reads == 2 * num_first > 0
 
 
 def test_a_long_text_of_courtesies_is_read_in_time() -> None:

@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.cache.grammar.lexicon import NEGATIONS
+from gateway.cache.grammar.spelling import are_one_word
+from gateway.cache.grammar.vocabulary import is_known
 from gateway.cache.similarity import wording
 from gateway.cache.similarity.wording import MAX_WORDS, Wording, in_one_language
 
@@ -72,12 +75,31 @@ def test_a_word_without_an_end_takes_time_by_its_length(part: str) -> None:
     assert time.process_time() - begun < 1.0
 
 
-def test_numbers_codes_and_endless_words_take_no_place_in_the_memory_of_words() -> None:
-    text = "how many apples did order {0} of customer b{0}x1 have {1}"
-    Wording.of(text.format(0, ""))
-    num_before = wording._remembered.cache_info().currsize
-    for number in range(100):
-        assert Wording.of(text.format(10**8 + number, "ab" * (20 + number))).numbers == (str(10**8 + number),)
-    assert wording._remembered.cache_info().currsize == num_before
-    Wording.of(text.format(0, "quixotic"))
-    assert wording._remembered.cache_info().currsize == num_before + 1
+def test_words_that_only_one_sender_may_use_are_read_anew_for_each_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "how many apples did {0} order for Halvorsen, and did Halvorsen say {0}?"
+    Wording.of(text.format("the"))
+    before = wording._remembered.cache_info()
+    read: list[str] = []
+    properties_of = wording._properties_of
+
+    def noted(word: str) -> wording._Known:
+        read.append(word)
+        return properties_of(word)
+
+    monkeypatch.setattr(wording, "_properties_of", noted)
+    others = ["zyxela", "zyxela", "b7x1", "100000001", "don't", "chatters", "\u738b\u5c0f\u660e"]
+    for other in others:
+        Wording.of(text.format(other))
+    assert read == [word for other in others for word in (other, "halvorsen")]
+    after = wording._remembered.cache_info()
+    assert (after.misses, after.currsize) == (before.misses, before.currsize)
+    assert after.hits > before.hits
+
+
+@pytest.mark.parametrize("text", sorted(NEGATIONS))
+def test_every_negation_is_known_with_a_slip_at_either_end(text: str) -> None:
+    slips = {text[:at] + "q" + text[at + more :] for at in (0, len(text) - 1) for more in (0, 1)}
+    slips |= {text[1::-1] + text[2:], text[:-2] + text[:-3:-1], text + "q", text[1:], text[:-1]}
+    for slip in slips:
+        is_negation = any(are_one_word(slip, negation) for negation in NEGATIONS) and not is_known(slip)
+        assert (Wording.of(slip, "english").num_negations > 0) == (is_negation or slip in NEGATIONS), slip
