@@ -22,6 +22,10 @@ class GrammarError(ValueError):
     """A grammar is invalid or too complex, or a token violates it; the message is for the client."""
 
 
+class UncheckedGrammarError(GrammarError):
+    """A check that did not end: the limit passed, or its process failed; on a machine that is less busy it may."""
+
+
 class GrammarState:
     """State of one sequence in its grammar, after its accepted tokens. Not thread-safe."""
 

@@ -8,7 +8,13 @@ from pathlib import Path
 
 from llguidance import LLTokenizer
 
-from engine.sampling.grammar import GrammarError, GrammarState, compile_grammar, load_grammar_tokenizer
+from engine.sampling.grammar import (
+    GrammarError,
+    GrammarState,
+    UncheckedGrammarError,
+    compile_grammar,
+    load_grammar_tokenizer,
+)
 from engine.sampling.grammar_check import read_text, write_text
 
 CHECK_LIMIT_S = 0.5
@@ -34,7 +40,7 @@ class GrammarChecker:
         assert self._process.stdout is not None
         fault = read_text(self._process.stdout)
         if fault is None:
-            raise GrammarError("grammars cannot be checked: the checking process ended at its start")
+            raise UncheckedGrammarError("grammars cannot be checked: the checking process ended at its start")
         if fault:
             raise GrammarError(fault)
 
@@ -51,7 +57,7 @@ class GrammarChecker:
             fault = None
         if fault is None:
             self.close()
-            raise GrammarError("it takes too long to compile; make it simpler")
+            raise UncheckedGrammarError("it takes too long to compile; make it simpler")
         if fault:
             raise GrammarError(fault)
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Protocol
 
-from engine.sampling.grammar import MAX_GRAMMAR_BYTES, GrammarError, GrammarState
+from engine.sampling.grammar import MAX_GRAMMAR_BYTES, GrammarError, GrammarState, UncheckedGrammarError
 
 logger = logging.getLogger(__name__)
 
 MAX_CACHED = 64
 """Size of the cache of compiled grammars and wrong texts; the least recently used entry leaves first."""
+RECHECK_S = 60.0
+"""Seconds for which a grammar stays refused whose check did not end; a client that repeats it costs one check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +54,21 @@ class GrammarCompiler:
     The step loop's thread calls `request`. Results go to `deliver`, from the compiler's thread or within the call.
     """
 
-    def __init__(self, compiler: Compile, deliver: Callable[[GrammarDone], None]) -> None:
+    def __init__(
+        self,
+        compiler: Compile,
+        deliver: Callable[[GrammarDone], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._compiler = compiler
         self._deliver = deliver
+        self._clock = clock
         self._lock = threading.Lock()
         # Guarded by the lock: results by text, and the sequences that wait for each text.
         self._retained: OrderedDict[str, GrammarState | GrammarError] = OrderedDict()
+        self._recheck_at: dict[str, float] = {}
+        """Instants from which texts are compiled again whose check did not end."""
         self._waiting: dict[str, list[int]] = {}
         self._jobs: SimpleQueue[str] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="grammars", daemon=True)
@@ -71,6 +84,9 @@ class GrammarCompiler:
             return
         with self._lock:
             retained = self._retained.get(source)
+            if self._clock() >= self._recheck_at.get(source, math.inf):
+                del self._recheck_at[source]
+                retained = None
             if retained is None:
                 is_new = source not in self._waiting
                 self._waiting.setdefault(source, []).append(seq_id)
@@ -112,8 +128,11 @@ class GrammarCompiler:
             seq_ids = self._waiting.pop(source)
             if keeps:
                 self._retained[source] = result
+                if isinstance(result, UncheckedGrammarError):
+                    self._recheck_at[source] = self._clock() + RECHECK_S
                 if len(self._retained) > MAX_CACHED:
-                    self._retained.popitem(last=False)
+                    evicted, _ = self._retained.popitem(last=False)
+                    self._recheck_at.pop(evicted, None)
             done = [_done(seq_id, result) for seq_id in seq_ids]
         for item in done:
             self._deliver(item)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.chat.json_members import encoded, without_members
+from gateway.chat.json_members import encoded, with_cache_salt, without_members
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.completion.answer_end import end_of_plain
 from gateway.deployments.live import LiveDeployment
@@ -93,6 +93,8 @@ class BackgroundRequester:
             *(live.headers.sent if live.dialect is None else live.dialect.headers(live.headers.sent)),
         )
         path, body = self._target(question, live)
+        if live.prefix_salt == "body" and live.dialect is None:
+            body = with_cache_salt(body, None, question.cache_salt)
         request = UpstreamRequest(b"POST", path, headers, without_members(body, _NOT_SENT), fixed)
         async with await live.client.send(request, question.planned.plain_timeouts) as response:
             answer = await response.read(MAX_ANSWER_BYTES)

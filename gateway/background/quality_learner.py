@@ -21,7 +21,7 @@ from gateway.telemetry.metrics import GatewayMetrics
 from gateway.util.fair_bounded_dict import FairRecent
 from routing_policies.policy.members import group_of
 from routing_policies.quality.features import Features, features_of
-from routing_policies.quality.hashing import WordHasher
+from routing_policies.quality.hashing import hashed_features
 from routing_policies.quality.pairs import weak_and_strong
 from routing_policies.quality.predictor import Predictor, Predictors
 from routing_policies.quality.training.label import Label, Pair, Source, label_of
@@ -45,7 +45,7 @@ class Learner:
     """Learner with one buffer of labels for each pair; it fits coefficients where there is a predictor to improve."""
 
     __slots__ = (
-        *("_answers", "_buffers", "_embedder", "_hasher", "_metrics", "_predictors", "_retention_s", "_tasks", "_wall"),
+        *("_answers", "_buffers", "_embedder", "_metrics", "_predictors", "_retention_s", "_tasks", "_wall"),
         *("calibrator", "keep"),
     )
 
@@ -67,7 +67,6 @@ class Learner:
         self._tasks = tasks
         self._retention_s = retention_s
         self._wall = wall
-        self._hasher = WordHasher()
         self._buffers: dict[Pair, LabelBuffer] = {}
         self._answers: FairRecent[tuple[str, str], _Given] = FairRecent(MAX_ANSWERS)
         self.calibrator = calibrator
@@ -167,7 +166,7 @@ class Learner:
 
     def _add(self, given: _Given, *, lost: float, source: Source) -> None:
         label = label_of(
-            self._hasher.features(given.features),
+            hashed_features(given.features),
             given.pair,
             lost=lost,
             source=source,

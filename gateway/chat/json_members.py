@@ -50,6 +50,12 @@ def _of_raw(value: object) -> Any:
     raise TypeError(f"no JSON for {type(value).__name__}")
 
 
+def with_cache_salt(body: bytes, own: object, tenant: bytes) -> bytes:
+    """Return a request's object with `cache_salt`, in which a tenant's salt precedes the client's `own` one, if any."""
+    salt = tenant.decode("ascii")
+    return with_members(body, {"cache_salt": f"{salt}:{own}" if isinstance(own, str) else salt})
+
+
 def with_members(body: bytes, changes: Mapping[str, Any]) -> bytes:
     """Return the object with these members set: in place where they exist, else at its end."""
     whole, begin, at = memoryview(body), 0, 0

@@ -17,7 +17,7 @@ from gateway.cli.commands import CommandError, settings
 from gateway.cli.outcomes.quality_training import TrainingError
 from gateway.config.checks import ConfigError
 from gateway.routing.quality_files import load_predictors
-from routing_policies.quality.hashing import WordHasher
+from routing_policies.quality.hashing import hashed_model
 from routing_policies.quality.model import FORMAT, PairModel
 from routing_policies.quality.training.label import Label, Pair
 from routing_policies.quality.training.learning import HELD_OUT, MIN_LABELS, learned_of, squared_error
@@ -66,7 +66,7 @@ def train_from_labels(labels: Sequence[Label], pair: Pair, base: PairModel | Non
     held_out = labels[::HELD_OUT]
     report: dict[str, Any] = {"squared_error": round(squared_error(learned_of(used, base), held_out), 4)}
     if base is not None:
-        report["squared_error_before"] = round(squared_error(WordHasher().model(base), held_out), 4)
+        report["squared_error_before"] = round(squared_error(hashed_model(base), held_out), 4)
     return learned_of(labels, base), report
 
 

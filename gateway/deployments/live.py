@@ -63,6 +63,7 @@ class LiveDeployment:
         "operations",
         "plain_as_stream",
         "prediction",
+        "prefix_salt",
         "proxy",
         "refuses_streams",
         "retries",
@@ -134,6 +135,8 @@ class LiveDeployment:
         """Condition for requesting a stream behind a response that is none."""
         self.prediction: PredictionUse = deployment.prediction
         """Use of predictions by the policy."""
+        self.prefix_salt = deployment.prefix_salt
+        """Place of the salt of a tenant's prefixes."""
         self.has_load_feed = False
         """True once it sent its load as Penstock's engine does."""
         self.refuses_streams = False
@@ -165,6 +168,7 @@ class LiveDeployment:
         """Take from a new revision what the model can do."""
         self.context_tokens = deployment.context_tokens
         self.continuation = deployment.continuation
+        self.prefix_salt = deployment.prefix_salt
         self.description = deployment.description
         self.operations = operations_of(deployment)
         self.input_modalities = input_modalities_of(deployment)

@@ -15,7 +15,7 @@ import msgspec
 from gateway.admission.admitter import too_late
 from gateway.admission.gate import AdmissionDecision
 from gateway.chat.headers import ChatHead
-from gateway.chat.json_members import with_members, without_members
+from gateway.chat.json_members import with_cache_salt, with_members, without_members
 from gateway.chat.operation import CHAT
 from gateway.chat.request import ChatRequest
 from gateway.deployments.flight import InFlightRequest, hidden_stream_bound_s, plain_bound_s, stream_bound_s
@@ -517,6 +517,8 @@ def _message(work: ForwardRequest, live: LiveDeployment, timeouts: ExchangeTimeo
         body = with_members(body, {"prediction": {"type": "content", "content": ctx.draft}})
     elif live.prediction == "off" and "prediction" in request.document:
         body = without_members(body, _PREDICTION)
+    if live.prefix_salt == "body" and live.dialect is None:
+        body = with_cache_salt(body, request.document.get("cache_salt"), ctx.cache_salt)
     if ctx.recording is not None:
         headers.append(STATE_REQUEST)
         _note_sent(ctx.recording, request, live, adapter)

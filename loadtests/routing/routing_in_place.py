@@ -15,7 +15,7 @@ import numpy as np
 from loadtests.harness.card import Value
 from loadtests.routing.routing_curve import mean_and_half_width
 from loadtests.routing.routing_public import DataSet, joined, need_of, random_split, trained_on
-from routing_policies.quality.hashing import WordHasher
+from routing_policies.quality.hashing import hashed_features
 from routing_policies.quality.model import PairModel
 from routing_policies.quality.training.label import Label, label_of
 from routing_policies.quality.training.learning import LabelBuffer, learn_pair
@@ -57,11 +57,11 @@ def learned_in_place(mix: DataSet, base: PairModel, seed: int) -> InPlace:
     train, test = random_split(mix, seed)
     stream = rng.choice(train, REQUESTS)
     audited = stream[rng.random(REQUESTS) < AUDIT_RATIO]
-    buffer, hasher = LabelBuffer(), WordHasher()
+    buffer = LabelBuffer()
     labels: Sequence[Label] = ()
     for number, row in enumerate(audited):
         label = label_of(
-            hasher.features(mix.features[row]),
+            hashed_features(mix.features[row]),
             (base.weak, base.strong),
             lost=max(float(mix.scores.large[row] - mix.scores.small[row]), 0.0),
             source="audit",
@@ -75,7 +75,7 @@ def learned_in_place(mix: DataSet, base: PairModel, seed: int) -> InPlace:
             labels = buffer.take()  # each time is learned anew from all there are, so that the last one is enough
     model = learn_pair(labels, base)
     scores = mix.scores.take(test)
-    hashed = replace(mix, features=[hasher.features(one) for one in mix.features])
+    hashed = replace(mix, features=[hashed_features(one) for one in mix.features])
     return InPlace(
         scores.apgr(need_of(model, hashed if model.hashes_words else mix, test)),
         scores.apgr(need_of(trained_on(mix, train), mix, test)),

@@ -30,6 +30,7 @@ from routing_policies.policy.values import (
     Port,
     PortName,
     PredictionUse,
+    PrefixSalt,
     Price,
     Ratio,
     SlowStartSeconds,
@@ -215,4 +216,10 @@ class Deployment(DocumentPart, frozen=True, kw_only=True):
 
     `continue_final_message` is a field of vLLM and SGLang; `trailing_message` needs no field, as with llama.cpp's
     `llama-server`. None means that it does not.
+    """
+    prefix_salt: PrefixSalt = "header"
+    """Place of the salt by which its server keeps the prefix caches of tenants apart.
+
+    Penstock's engine reads a header. `body` also sends the field `cache_salt`, which vLLM reads. Other servers may
+    refuse a field that they do not know.
     """

@@ -17,45 +17,34 @@ from routing_policies.quality.model import PairModel
 
 HASH_BYTES: Final = 5
 """Number of bytes of a hash: one in twenty thousand vocabularies of ten thousand words has a collision."""
-_MAX_KNOWN: Final = 50_000
 
 
-class WordHasher:
-    """Hasher of words with a bounded cache."""
+def hash_of_word(word: str) -> str:
+    """Return the hash of a word in hexadecimal digits."""
+    digest = blake2b(word.encode(errors="surrogatepass"), digest_size=HASH_BYTES, person=b"penstock-word")
+    return digest.hexdigest()
 
-    __slots__ = ("_known",)
 
-    def __init__(self) -> None:
-        self._known: dict[str, str] = {}
+def hashed_features(features: Features) -> Features:
+    """Return the features with each word replaced by its hash."""
+    return features._replace(
+        words=set(map(hash_of_word, features.words)), shapes=list(map(hash_of_word, features.shapes))
+    )
 
-    def word(self, word: str) -> str:
-        """Return the hash of a word in hexadecimal digits."""
-        known = self._known.get(word)
-        if known is None:
-            if len(self._known) >= _MAX_KNOWN:
-                self._known.clear()
-            digest = blake2b(word.encode(errors="surrogatepass"), digest_size=HASH_BYTES, person=b"penstock-word")
-            known = self._known[word] = digest.hexdigest()
-        return known
 
-    def features(self, features: Features) -> Features:
-        """Return the features with each word replaced by its hash."""
-        return features._replace(
-            words=set(map(self.word, features.words)), shapes=list(map(self.word, features.shapes))
-        )
+def hashed_model(model: PairModel) -> PairModel:
+    """Return the model for hashed features; a model that already is one is returned unchanged."""
+    if model.hashes_words:
+        return model
+    guard = replace(model.guard, words=frozenset(map(hash_of_word, model.guard.words)))
+    embedded = None if model.embedded is None else _hashed_head(model.embedded)
+    recognizer = model.recognizer
+    if recognizer is not None:
+        words = {hash_of_word(word): weights for word, weights in recognizer.words.items()}
+        recognizer = replace(recognizer, words=words)
+    heads = {"text": _hashed_head(model.text), "embedded": embedded}
+    return replace(model, hashes_words=True, guard=guard, recognizer=recognizer, **heads)
 
-    def model(self, model: PairModel) -> PairModel:
-        """Return the model for hashed features; a model that already is one is returned unchanged."""
-        if model.hashes_words:
-            return model
-        guard = replace(model.guard, words=frozenset(map(self.word, model.guard.words)))
-        embedded = None if model.embedded is None else self._head(model.embedded)
-        recognizer = model.recognizer
-        if recognizer is not None:
-            words = {self.word(word): weights for word, weights in recognizer.words.items()}
-            recognizer = replace(recognizer, words=words)
-        heads = {"text": self._head(model.text), "embedded": embedded}
-        return replace(model, hashes_words=True, guard=guard, recognizer=recognizer, **heads)
 
-    def _head(self, head: Head) -> Head:
-        return replace(head, words={self.word(word): weight for word, weight in head.words.items()})
+def _hashed_head(head: Head) -> Head:
+    return replace(head, words={hash_of_word(word): weight for word, weight in head.words.items()})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from routing_policies.quality.features import Features, features_of
-from routing_policies.quality.hashing import WordHasher
+from routing_policies.quality.hashing import hashed_features
 from routing_policies.quality.model import FORMAT, PairModel, Prediction
 from routing_policies.quality.preamble import PreambleMemory
 from routing_policies.quality.prompt import Prompt
@@ -35,12 +35,11 @@ class QualityAssessment(msgspec.Struct, frozen=True, gc=False):
 class Predictor:
     """Predictor that applies the pair's model to prompts without their preambles."""
 
-    __slots__ = ("_hasher", "_memory", "base", "model")
+    __slots__ = ("_memory", "base", "model")
 
     def __init__(self, model: PairModel) -> None:
         """Begin with a model, which stays the `base` that later models are compared with."""
         self.model = self.base = model
-        self._hasher = WordHasher()
         self._memory = PreambleMemory(model.openings)
 
     @property
@@ -66,7 +65,7 @@ class Predictor:
             num_chars = prompt.num_chars - len(prompt.text) + len(text)
             prompt, vector = msgspec.structs.replace(prompt, text=text, num_chars=num_chars), None
         features = features_of(prompt)
-        hashed = self._hasher.features(features) if self.model.hashes_words else features
+        hashed = hashed_features(features) if self.model.hashes_words else features
         return QualityAssessment(self.model.predict(hashed, vector, kind=prompt.kind), features, prompt.kind)
 
 

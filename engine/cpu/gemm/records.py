@@ -63,7 +63,10 @@ class RecordMemory:
         weight = self._packed(raw.dequantized())
         kind = str(weight.packed.dtype).removeprefix("torch.")
         is_half = weight.packed.dtype == torch.bfloat16
-        record = self._record(raw, weight, PAIRS if is_half and self._pairs_inputs else _PRODUCTS[weight.packed.dtype])
+        is_paired = is_half and self._pairs_inputs
+        record = self._record(raw, weight, PAIRS if is_paired else _PRODUCTS[weight.packed.dtype])
+        if is_paired:
+            kind = "bfloat16 times bfloat16"
         on_unit = self._record(raw, weight, ON_UNIT) if is_half and self.fits_unit(raw) else None
         return CompiledLinear(weight, raw.bias, record, owner=self, kind=kind, unit_record=on_unit)
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from routing_policies.quality.hashing import WordHasher
+from routing_policies.quality.hashing import hashed_model
 from routing_policies.quality.model import PairModel
 from routing_policies.quality.training.label import Label
 from routing_policies.quality.training.trainer_import import import_trainer
@@ -95,7 +95,7 @@ def learn_pair(labels: Sequence[Label], base: PairModel) -> PairModel:
     held_out = labels[::HELD_OUT]
     if not _has_both_kinds(fitted_labels):
         return base
-    if squared_error(learned_of(fitted_labels, base), held_out) >= squared_error(WordHasher().model(base), held_out):
+    if squared_error(learned_of(fitted_labels, base), held_out) >= squared_error(hashed_model(base), held_out):
         return base
     return learned_of(labels, base)
 

@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from engine.sampling.grammar import MAX_GRAMMAR_BYTES, GrammarError, GrammarState
-from engine.sampling.grammar_compiler import MAX_CACHED, GrammarCompiler, GrammarDone
+from engine.sampling.grammar import MAX_GRAMMAR_BYTES, GrammarError, GrammarState, UncheckedGrammarError
+from engine.sampling.grammar_compiler import MAX_CACHED, RECHECK_S, GrammarCompiler, GrammarDone
 
 
 class StubState:
@@ -39,6 +39,8 @@ class StubCompiler:
         self.sources.append(source)
         if source == "wrong":
             raise GrammarError("it is wrong")
+        if source == "slow":
+            raise UncheckedGrammarError("it takes too long")
         if source == "broken":
             raise RuntimeError("a fault of ours")
         if source == "panic":
@@ -52,7 +54,8 @@ class Bench:
     def __init__(self) -> None:
         self.stub = StubCompiler()
         self.results: SimpleQueue[GrammarDone] = SimpleQueue()
-        self.compiler = GrammarCompiler(self.stub, self.results.put)
+        self.now = 0.0
+        self.compiler = GrammarCompiler(self.stub, self.results.put, clock=lambda: self.now)
         self.compiler.start()
 
     def get(self) -> GrammarDone:
@@ -112,3 +115,21 @@ def test_a_text_too_long_is_refused_without_compiling(bench: Bench) -> None:
     assert done.error is not None
     assert str(MAX_GRAMMAR_BYTES) in done.error
     assert bench.stub.sources == []
+
+
+def test_a_grammar_whose_check_did_not_end_is_checked_again_after_a_while() -> None:
+    bench = Bench()
+    checked = []
+    for bench.now in (0.0, RECHECK_S - 1.0, RECHECK_S, RECHECK_S + 1.0):
+        bench.compiler.request(1, "slow")
+        assert bench.get().error == "it takes too long"
+        checked.append(len(bench.stub.sources))
+    assert checked == [1, 1, 2, 2]
+
+
+def test_a_wrong_grammar_stays_wrong() -> None:
+    bench = Bench()
+    for bench.now in (0.0, 10 * RECHECK_S):
+        bench.compiler.request(1, "wrong")
+        assert bench.get().error == "it is wrong"
+    assert bench.stub.sources == ["wrong"]

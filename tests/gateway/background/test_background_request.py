@@ -14,7 +14,7 @@ from gateway.chat.request import ChatRequestParser
 from gateway.limits.permit import AdmissionRequest
 from gateway.timeline import RequestIds
 from tests.gateway.scripted import Wire
-from tests.gateway.stack import Stack, chat, running
+from tests.gateway.stack import Stack, chat, policy_text, running
 
 
 def requester() -> BackgroundRequester:
@@ -53,6 +53,14 @@ async def test_a_request_of_the_gateways_own_is_sent_as_it_is_for_that_model(tmp
         await requester().deployment(requested, live)
         assert stack.large.received[0].json["model"] == "big"
         assert stack.large.received[0].json["max_tokens"] == 1
+
+
+async def test_the_salt_is_in_the_body_where_the_deployment_reads_it_there(tmp_path: Path) -> None:
+    policy = policy_text(tmp_path).replace("model: tiny,", "model: tiny, prefix_salt: body,")
+    async with running(tmp_path, policy=policy) as stack:
+        requested = question(stack, cache_salt="a client's")
+        await requester().deployment(requested, requested.snapshot.deployments["small"])
+        assert stack.small.received[0].json["cache_salt"] == "salt"
 
 
 async def test_a_busy_deployment_is_left_alone(tmp_path: Path) -> None:

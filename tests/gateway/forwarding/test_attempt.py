@@ -11,7 +11,7 @@ import pytest
 
 from tests.gateway.forwarding.test_error_mapping import HEARTBEATS, NO_COMPLETIONS, beats, status
 from tests.gateway.scripted import Wire, chunk
-from tests.gateway.stack import NO_EJECTION, chat, running
+from tests.gateway.stack import NO_EJECTION, chat, policy_text, running
 
 
 async def test_a_dead_deployment_is_replaced_before_the_first_byte(tmp_path: Path) -> None:
@@ -111,3 +111,24 @@ async def test_the_retry_budget_bounds_second_attempts(tmp_path: Path) -> None:
             await stack.call(chat())
 
         assert 10 <= len(stack.large.received) <= 14  # the reserve of 10, and a tenth of 30
+
+
+async def test_the_salt_of_a_tenants_prefixes_is_in_the_body_where_the_deployment_reads_it_there(
+    tmp_path: Path,
+) -> None:
+    policy = policy_text(tmp_path).replace("model: tiny,", "model: tiny, prefix_salt: body,")
+    async with running(tmp_path, policy=policy) as stack:
+        await stack.call(chat("solo"))
+        await stack.call(chat("solo", cache_salt="mine"))
+        plain, own = stack.small.received
+        salt = plain.headers["x-penstock-cache-salt"]
+        assert salt
+        assert plain.json == {**chat("tiny"), "cache_salt": salt}
+        assert own.json == {**chat("tiny"), "cache_salt": f"{salt}:mine"}
+
+
+async def test_else_a_body_has_no_salt_but_the_clients_own(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        await stack.call(chat("solo"))
+        await stack.call(chat("solo", cache_salt="mine"))
+        assert [one.json.get("cache_salt") for one in stack.small.received] == [None, "mine"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from routing_policies.quality.hashing import WordHasher
+from routing_policies.quality.hashing import hash_of_word, hashed_features
 from tests.routing_policies.quality.recognizers import RECOGNIZER
 from tests.routing_policies.quality.test_head import features
 
@@ -31,8 +31,7 @@ def test_a_kind_is_recognized_where_it_is_sure_and_the_words_are_known(
 
 
 def test_hashed_words_are_recognized_like_words() -> None:
-    hasher = WordHasher()
     hashed = msgspec.structs.replace(
-        RECOGNIZER, words={hasher.word(word): line for word, line in RECOGNIZER.words.items()}
+        RECOGNIZER, words={hash_of_word(word): line for word, line in RECOGNIZER.words.items()}
     )
-    assert hashed.recognized(hasher.features(features("add", "and")), frozenset(map(hasher.word, KNOWN))) == 0
+    assert hashed.recognized(hashed_features(features("add", "and")), frozenset(map(hash_of_word, KNOWN))) == 0

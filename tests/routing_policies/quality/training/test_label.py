@@ -8,7 +8,7 @@ import pytest
 
 from routing_policies.quality.features import features_of
 from routing_policies.quality.guard import END_WORDS
-from routing_policies.quality.hashing import WordHasher
+from routing_policies.quality.hashing import hashed_features
 from routing_policies.quality.model import FORMAT
 from routing_policies.quality.prompt import Prompt
 from routing_policies.quality.training.label import decode_label, encode_label, label_of
@@ -18,8 +18,7 @@ SECRET = "Why would the Hapsburg embassy in Ouagadougou wire 4711 francs to Rump
 
 
 def test_a_label_states_all_that_is_learned_from_and_nothing_that_can_be_read() -> None:
-    hasher = WordHasher()
-    features = hasher.features(features_of(Prompt(SECRET, earlier="And the day before?", num_chars=130)))
+    features = hashed_features(features_of(Prompt(SECRET, earlier="And the day before?", num_chars=130)))
     vector = np.random.default_rng(1).normal(size=384).astype(np.float32)
     vector /= np.linalg.norm(vector)
     label = label_of(features, PAIR, lost=1.0, source="audit", at=5.0, vector=vector, encoder="e")

@@ -7,7 +7,7 @@ import random
 import msgspec
 
 from gateway.routing.quality_files import bundled_models
-from routing_policies.quality.hashing import WordHasher
+from routing_policies.quality.hashing import hashed_features, hashed_model
 from routing_policies.quality.model import PairModel
 from routing_policies.quality.predictor import Predictor
 from routing_policies.quality.prompt import Prompt
@@ -53,7 +53,7 @@ def test_what_labels_report_better_than_the_model_is_learned_and_the_rest_is_sto
     learned = learn_pair(labels(3, 320), base)
     assert learned.hashes_words
     requested = labels(4, 200)
-    assert squared_error(learned, requested) < 0.7 * squared_error(WordHasher().model(base), requested)
+    assert squared_error(learned, requested) < 0.7 * squared_error(hashed_model(base), requested)
     assert learned.checkpoints == base.checkpoints
     assert set(base.openings) <= set(learned.openings)
     assert Predictor(learned).pair == Predictor(base).pair
@@ -68,7 +68,7 @@ def test_labels_of_a_route_that_reports_its_kind_of_work_change_what_is_predicte
     ]
     learned = learned_of(known, trained())
     easy = Predictor(learned).assess(Prompt("Please add 17 and 45.", num_chars=21)).features
-    features = WordHasher().features(easy)
+    features = hashed_features(easy)
     usual, hapless, untold, new = (
         learned.predict(features, kind=kind).probability for kind in ("usual", "hapless", "", "a new one")
     )
