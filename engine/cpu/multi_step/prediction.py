@@ -71,7 +71,9 @@ def _expected(prediction: Any, tail: Any, num_tail: int, num_known: int, num_out
         token = prediction[place - 1]
         if not (newest >> (token & 63)) & 1:
             continue
-        for gap in range(1, min(best_gap, most_gap) + 1):
+        for gap in range(1, most_gap + 1):
+            if gap > best_gap:
+                break
             end = num_tail - gap
             if tail[end - 1] != token:
                 continue

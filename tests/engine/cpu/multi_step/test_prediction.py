@@ -76,6 +76,10 @@ def test_a_long_agreement_is_the_longest_that_there_is(answer: list[int], predic
         assert size == longest()
 
 
+def test_the_newest_anchor_counts_where_an_older_one_ends_at_the_same_place() -> None:
+    assert place([2, 1, 1, 2, 1, 1, 0], [2, 1, 1, 1, 1]) == (4, 0)
+
+
 @given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), min_size=1, max_size=12))
 def test_the_place_is_the_one_that_its_definition_gives(answer: list[int], predicted: list[int]) -> None:
     def nearest(output: list[int], expected: int, reach: int) -> tuple[int, int]:
