@@ -93,7 +93,7 @@ class BackgroundRequester:
             *(live.headers.sent if live.dialect is None else live.dialect.headers(live.headers.sent)),
         )
         path, body = self._target(question, live)
-        if live.prefix_salt == "body" and live.dialect is None:
+        if live.reads_cache_salt:
             body = with_cache_salt(body, None, question.cache_salt)
         request = UpstreamRequest(b"POST", path, headers, without_members(body, _NOT_SENT), fixed)
         async with await live.client.send(request, question.planned.plain_timeouts) as response:

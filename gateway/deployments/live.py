@@ -238,6 +238,11 @@ class LiveDeployment:
             move()
 
     @property
+    def reads_cache_salt(self) -> bool:
+        """True if its server reads the salt of a tenant's prefixes from the body."""
+        return self.dialect is None and self.prefix_salt == "body"
+
+    @property
     def takes_drafts(self) -> bool:
         """True if near misses of the cache may go to it as predictions."""
         if self.dialect is not None or self.prediction == "off":

@@ -517,7 +517,7 @@ def _message(work: ForwardRequest, live: LiveDeployment, timeouts: ExchangeTimeo
         body = with_members(body, {"prediction": {"type": "content", "content": ctx.draft}})
     elif live.prediction == "off" and "prediction" in request.document:
         body = without_members(body, _PREDICTION)
-    if live.prefix_salt == "body" and live.dialect is None:
+    if live.reads_cache_salt:
         body = with_cache_salt(body, request.document.get("cache_salt"), ctx.cache_salt)
     if ctx.recording is not None:
         headers.append(STATE_REQUEST)

@@ -73,7 +73,7 @@ class PairModel(msgspec.Struct, frozen=True, kw_only=True):
     calibration_error: float | None = None
     """Mean distance of predicted from observed shares on held-out prompts; None where it was not measured."""
     unnamed_calibration_error: float | None = None
-    """The distance where no route names the prompts' kinds."""
+    """`calibration_error` for prompts whose kind no route names; None where it was not measured."""
     hashes_words: bool = False
     """True if the words are hashes, so that the model takes hashed features; see `hashing`."""
     openings: tuple[str, ...] = ()

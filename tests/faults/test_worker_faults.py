@@ -341,7 +341,7 @@ async def test_the_connections_of_one_address_are_bounded_over_all_workers(tmp_p
 
 
 async def _is_served(port: int) -> bool:
-    """Whether a request on a connection of its own gets an answer; one too many is reset, read or not."""
+    """Return whether a request on a connection of its own gets an answer; a connection too many is reset."""
     try:
         return (await call(port)).status == 200
     except ConnectionError:

@@ -61,12 +61,10 @@ class RecordMemory:
         if self._rounds_inputs and can_regroup(raw):
             return self._of_codes(regrouped(raw))
         weight = self._packed(raw.dequantized())
-        kind = str(weight.packed.dtype).removeprefix("torch.")
         is_half = weight.packed.dtype == torch.bfloat16
         is_paired = is_half and self._pairs_inputs
+        kind = "bfloat16 times bfloat16" if is_paired else str(weight.packed.dtype).removeprefix("torch.")
         record = self._record(raw, weight, PAIRS if is_paired else _PRODUCTS[weight.packed.dtype])
-        if is_paired:
-            kind = "bfloat16 times bfloat16"
         on_unit = self._record(raw, weight, ON_UNIT) if is_half and self.fits_unit(raw) else None
         return CompiledLinear(weight, raw.bias, record, owner=self, kind=kind, unit_record=on_unit)
 

@@ -25,7 +25,7 @@ MAX_REPLY_BYTES: Final = 64 * 1024 * 1024
 MAX_ERROR_CHARS: Final = 300
 _LATER: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
 _BAD_REQUEST: Final = frozenset({400, 422})
-_BAD_PROMPT: Final = frozenset({400, 413, 422})
+_BAD_PROMPT: Final = _BAD_REQUEST | {413}
 """Status of answers to a prompt that is too long, or that the server does not take."""
 _REMEDIES: Final = {
     401: " (--key-env names the variable with its key)",

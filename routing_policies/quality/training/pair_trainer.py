@@ -73,7 +73,7 @@ _VECTOR_PENALTY: Final = 1.0
 
 
 class _Unnamed(NamedTuple):
-    """What predicts for prompts whose kind no route names."""
+    """Head and recognizer that predict for prompts whose kind no route names."""
 
     general: GeneralHead
     recognizer: KindRecognizer
@@ -81,7 +81,7 @@ class _Unnamed(NamedTuple):
     """Log odds of each prompt of the training, its kind recognized by a fit without it, [n]."""
 
     def calibrated(self, good: Floats, weights: Floats) -> _Unnamed:
-        """Return the same with log odds of `good`, a probability; the order is unchanged."""
+        """Return a predictor calibrated to `good`, probabilities [n]; the order of prompts is unchanged."""
         scale, bias = calibrated(self.log_odds, good, weights)
         general = GeneralHead(
             bias=round(scale * self.general.bias + bias, 4),

@@ -13,7 +13,7 @@ from tests.engine.models.paged import PagedRunner, Row
 
 ROUNDED = torch.bfloat16
 LOSSES = {"qwen3": 0.01, "gpt_oss": 0.02}
-"""What rounded numbers may change on average; they lead some tokens of gpt-oss to other experts, in torch too."""
+"""Largest mean loss by rounded keys and values; they lead some tokens of gpt-oss to other experts, in torch too."""
 
 
 def open_runner(folder: Path, way: PromptWay = "vectors", variant: str = "qwen3", **settings: object) -> PagedRunner:
