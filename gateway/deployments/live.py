@@ -63,8 +63,8 @@ class LiveDeployment:
         "operations",
         "plain_as_stream",
         "prediction",
-        "prefix_salt",
         "proxy",
+        "reads_cache_salt",
         "refuses_streams",
         "retries",
         "root_path",
@@ -103,22 +103,13 @@ class LiveDeployment:
         """Path of chat completions after the URL."""
         self.dialect = dialect
         """Translation of requests and answers; None for chat completions."""
-        self.operations = operations_of(deployment)
-        """Names of the operations that it serves."""
-        self.input_modalities = input_modalities_of(deployment)
-        """Kinds of content that its model reads; None where they are unknown."""
+        self.describe(deployment)
         self.is_bare = not reach.target.base_path and not reach.target.is_builtin
         """True if the URL is the server's root, where an engine also serves its own endpoints."""
         self.proxy = deployment.proxy
         self._headers = reach.headers
         self.fixed_headers: dict[tuple[bytes, bytes], tuple[tuple[bytes, bytes], ...]] = {}
         """Headers common to many requests, by accepted type and priority; built once."""
-        self.context_tokens = deployment.context_tokens
-        """Context length in tokens; None when unknown."""
-        self.continuation = deployment.continuation
-        """Way in which its server continues a last message of the assistant; None where it does not."""
-        self.description = deployment.description
-        """What its model knows and cannot do; empty where the policy does not state it."""
         self.client = client
         self.limiter = limiter
         self.forecast = DeploymentForecast(client.pulse)
@@ -131,12 +122,6 @@ class LiveDeployment:
         """Recent delays to the first byte of streams, by which a late one is recognised."""
         self.whole_answers = PeakEwma(decay_s=_LONGEST_DECAY_S)
         """Duration of the longest recent response that was no stream."""
-        self.plain_as_stream: PlainAsStream = deployment.plain_as_stream
-        """Condition for requesting a stream behind a response that is none."""
-        self.prediction: PredictionUse = deployment.prediction
-        """Use of predictions by the policy."""
-        self.prefix_salt = deployment.prefix_salt
-        """Place of the salt of a tenant's prefixes."""
         self.has_load_feed = False
         """True once it sent its load as Penstock's engine does."""
         self.refuses_streams = False
@@ -165,13 +150,23 @@ class LiveDeployment:
         return self._base_path + endpoint
 
     def describe(self, deployment: Deployment) -> None:
-        """Take from a new revision what the model can do."""
-        self.context_tokens = deployment.context_tokens
-        self.continuation = deployment.continuation
-        self.prefix_salt = deployment.prefix_salt
-        self.description = deployment.description
+        """Take from a revision what the model and its server can do, and how the policy uses them."""
         self.operations = operations_of(deployment)
+        """Names of the operations that it serves."""
         self.input_modalities = input_modalities_of(deployment)
+        """Kinds of content that its model reads; None where they are unknown."""
+        self.context_tokens = deployment.context_tokens
+        """Context length in tokens; None when unknown."""
+        self.continuation = deployment.continuation
+        """Way in which its server continues a last message of the assistant; None where it does not."""
+        self.description = deployment.description
+        """What its model knows and cannot do; empty where the policy does not state it."""
+        self.plain_as_stream: PlainAsStream = deployment.plain_as_stream
+        """Condition for requesting a stream behind a response that is none."""
+        self.prediction: PredictionUse = deployment.prediction
+        """Use of predictions by the policy."""
+        self.reads_cache_salt = self.dialect is None and deployment.prefix_salt == "body"
+        """True if its server reads the salt of a tenant's prefixes from the body."""
 
     def note_adapters(self, names: Iterable[str]) -> None:
         """Adopt the adapters that its load feed reports."""
@@ -236,11 +231,6 @@ class LiveDeployment:
         """Let streams that can go on elsewhere do so now; the others end here."""
         for move in tuple(self.moves):
             move()
-
-    @property
-    def reads_cache_salt(self) -> bool:
-        """True if its server reads the salt of a tenant's prefixes from the body."""
-        return self.dialect is None and self.prefix_salt == "body"
 
     @property
     def takes_drafts(self) -> bool:

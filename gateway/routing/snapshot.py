@@ -165,8 +165,6 @@ class SnapshotBuilder:
         for item in policy.deployments:  # from here on nothing can fail, and what is shared may change
             deployments[item.id].headers = headers[item.id]
             deployments[item.id].describe(item)
-            deployments[item.id].plain_as_stream = item.plain_as_stream
-            deployments[item.id].prediction = item.prediction
             deployments[item.id].limiter.set_limit(StaticLimit(item.limits.max_in_flight), is_adaptive=has_targets)
         self.departures.note_back(deployments.values())
         self._warm_up(document, deployments)

@@ -15,6 +15,7 @@ from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.http1.pulse import Pulse
 from gateway.upstreams.reach import ReachError, UpstreamReach
 from routing_policies.loading import load_policy
+from routing_policies.policy.document import Policy
 from tests.gateway.authority import make_authority
 
 TEXT = """schema_version: 1
@@ -92,6 +93,23 @@ def test_a_trial_shares_lanes_permits_and_connections_with_what_is_in_force() ->
     assert trial.snapshot.deployments["a"] is base.deployments["a"]
     assert base.deployments["a"].limiter.limit == 4, "a trial changes no limit"
     assert base.lanes["chat"].rules.weight == 1
+
+
+def test_a_trial_that_goes_on_follows_its_new_revision_in_what_its_own_deployments_can_do() -> None:
+    builds = Builds()
+    base = builds.build()
+
+    def policy(members: str) -> Policy:
+        own = f"  - {{id: c, url: 'http://c', model: m{members}}}\nlanes:"
+        text = TEXT.format(host="a", permits=4, weight=1, auth="").replace("lanes:", own)
+        return load_policy(text, source="test")
+
+    first = builds.builder.build_trial(policy(""), "r2", base, salt="s", percent=10, tenants=None)
+    live = first.snapshot.deployments["c"]
+    assert (live.plain_as_stream, live.prediction, live.reads_cache_salt) == ("suspected", "auto", False)
+    members = ", plain_as_stream: never, prediction: 'off', prefix_salt: body"
+    builds.builder.build_trial(policy(members), "r3", base, salt="s", percent=10, tenants=None, previous=first)
+    assert (live.plain_as_stream, live.prediction, live.reads_cache_salt) == ("never", "off", True)
 
 
 def test_requests_begin_with_the_snapshot_in_force() -> None:
