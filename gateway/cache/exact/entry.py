@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 import msgspec
@@ -11,8 +12,8 @@ from gateway.cache.exact.sealed import SealedCodec
 SCHEMA: Final = 1
 """Version of the stored form; entries of another version are not read."""
 
-_OVERHEAD_BYTES: Final = 600
-"""Memory of an entry beyond its strings."""
+_OVERHEAD_BYTES: Final = 760
+"""Memory of an entry beyond its text and answer, its places in the tier included."""
 
 
 class CacheEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -40,8 +41,8 @@ class CacheEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the entry."""
-        text = 0 if self.text is None else len(self.text)
+        """Memory of the entry; a character takes one, two or four bytes, by the widest of its text."""
+        text = 0 if self.text is None else sys.getsizeof(self.text)
         return len(self.answer) + text + _OVERHEAD_BYTES
 
     def is_fresh(self, now: float, max_age_s: float | None = None) -> bool:

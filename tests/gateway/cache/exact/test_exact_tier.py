@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from hashlib import sha256
+
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -50,6 +54,23 @@ def test_an_answer_is_as_old_at_most_as_the_route_that_calls_wants_it_now() -> N
     assert not is_current(stored, 60.0, 161.0)
     assert is_current(stored, 60.0, 159.0)
     assert not is_current(stored, 1e9, 3700.0), "a longer time does not bring back what is over"
+
+
+@pytest.mark.parametrize("letter", ["", "e", "é", "日", "😀"])
+def test_the_memory_that_is_counted_is_the_memory_that_is_taken(letter: str) -> None:
+    tier, num_entries = ExactTier(), 3_000
+    tracemalloc.start()
+    try:
+        for number in range(num_entries):
+            exact = sha256(str(number).encode()).digest()
+            text = f"{100 * letter}{number}" if letter else None
+            fields = {"id": f"req_{exact.hex()}", "exact": exact[:16], "context": exact[16:], "text": text}
+            tier.put(entry(number, size=500 + number % 2, created_at=float(number), ttl_s=1e9, **fields), float(number))
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(tier) == num_entries
+    assert 0.9 < tier.num_bytes / taken < 1.1
 
 
 def test_an_older_answer_never_replaces_a_newer_one() -> None:
