@@ -86,6 +86,8 @@ class Decision(msgspec.Struct, frozen=True):
     cause: Cause = "first"
     exploration: Exploration | None = None
     """Draw behind the choice; None on a route that does not explore."""
+    is_panic: bool = False
+    """True if every candidate was ejected, and one is used all the same."""
 
     @property
     def scores(self) -> Mapping[str, Mapping[str, float]]:

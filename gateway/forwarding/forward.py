@@ -201,7 +201,7 @@ class Forwarder:
             raise failure
         else:
             self._metrics.retries.labels(group_of(ctx.record.deployment)).inc()
-        if work.planned.is_panicking:
+        if decision.is_panic:
             self._metrics.panics.labels(work.planned.route.id).inc()
         choice = "retry" if tried else ("wait" if decision.deployment is None else decision.cause)
         self._metrics.decisions.labels(decision.policy, live.group, choice).value += 1.0

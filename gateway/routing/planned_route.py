@@ -82,7 +82,6 @@ class PlannedRoute:
         "has_field_rules",
         "hedges",
         "is_paid",
-        "is_panicking",
         "options",
         "pair_predictors",
         "plain_timeouts",
@@ -125,8 +124,6 @@ class PlannedRoute:
         """Budget of second attempts beside the first; None if the route has no hedging."""
         self.explore = route.select.explore
         """Rule of random choices; None if the route does not explore."""
-        self.is_panicking = False
-        """True if the last decision found every candidate ejected, and used them all the same."""
         self._clock = clock
         self.profile: Profile = profile_of(route.select)
         self.reads_prompt = bool(self.pair_predictors) or self.profile.reads_key
@@ -187,7 +184,6 @@ class PlannedRoute:
         if self._foregone is not None and not already_tried and not avoid:
             first, _ = self.candidates[0]
             if first.is_ready and first.health.is_usual and first.limiter.has_free:
-                self.is_panicking = False
                 return self._foregone
         now = self._clock()
         is_drawn = is_last_resort or (bool(seen) and self._shortlist is not None)  # `few` left out its own
@@ -196,7 +192,6 @@ class PlannedRoute:
         if seen and self._shortlist is not None and routing_request is not None:
             views = [view for option, view in seen if option.live.is_ready]
             if views:
-                self.is_panicking = False
                 return self.profile.decide_among(views, attempt, rng)
         few = (
             None
@@ -204,12 +199,11 @@ class PlannedRoute:
             else self._shortlist.draw(routing_request, attempt, now, rng)
         )
         out = NOBODY if few is not None else excluded(self._members, now, already_tried)
-        self.is_panicking = out.is_panic
         views = self._views(few or self.options, now, routing_request, out, seen)
         decision = self.profile.decide(views, attempt, rng)
         if (avoid or cold) and not decision.is_possible:
             return self.decide(already_tried, rng, routing_request, is_last_resort=True)
-        return decision
+        return msgspec.structs.replace(decision, is_panic=True) if out.is_panic else decision
 
     def explored(
         self,

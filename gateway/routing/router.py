@@ -262,9 +262,9 @@ class Router:
             decision = planned.decide(already_tried, self._rng, routing_request, avoid, seen)
         else:
             decision = planned.decide(already_tried, random.Random(seed.request_id), routing_request, avoid, seen)
-            if decision.deployment is not None and not planned.is_panicking and routing_request is not None:
+            if decision.deployment is not None and not decision.is_panic and routing_request is not None:
                 decision = planned.explored(decision, routing_request, seed, avoid)
-        if decision.deployment is None or planned.is_panicking:
+        if decision.deployment is None or decision.is_panic:
             live, decision = self._pick_instead(planned, decision, already_tried, lane, routing_request)
         else:
             live = self._deployments[decision.deployment]
@@ -282,11 +282,10 @@ class Router:
         routing_request: RoutingRequest | None,
     ) -> tuple[LiveDeployment, Decision]:
         """Return a fallback's deployment where the route's own cannot serve, else one of its own to wait for."""
-        if planned.fallbacks and (planned.is_panicking or not decision.is_possible):
+        if planned.fallbacks and (decision.is_panic or not decision.is_possible):
             for other in planned.fallbacks:
                 instead = other.decide(already_tried, self._rng, routing_request)
-                if instead.is_possible and not other.is_panicking:
-                    planned.is_panicking = False  # it was spared that
+                if instead.is_possible and not instead.is_panic:
                     planned, decision = other, instead
                     break
         if decision.deployment is not None:

@@ -97,12 +97,12 @@ def test_a_fallback_is_better_than_a_panic_and_a_panic_better_than_nothing() -> 
     made = snapshot_of(TEXT, RULES)
     planned = made.router.match("auto", None, {})
     eject(made, "a", "b", "c")
-    assert made.router.pick(planned, frozenset(), "x")[0].id == "spare"
-    assert not planned.is_panicking
+    live, decision = made.router.pick(planned, frozenset(), "x")
+    assert (live.id, decision.is_panic) == ("spare", False)
     eject(made, "spare", "last")
 
-    assert made.router.pick(planned, frozenset(), "x")[0].id in "abc"
-    assert planned.is_panicking
+    live, decision = made.router.pick(planned, frozenset(), "x")
+    assert (live.id in "abc", decision.is_panic) == (True, True)
 
 
 def test_a_retry_that_has_nobody_left_in_the_route_goes_to_its_fallback() -> None:
