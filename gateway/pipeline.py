@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.access.api_keys import Caller
-from gateway.admission.admitter import Admitter, draining
+from gateway.admission.admitter import Admission, Admitter, draining
 from gateway.admission.context_check import may_be_hopeless
 from gateway.admission.gate import AdmissionDecision, AdmissionStage
 from gateway.admission.quota_stage import QuotaStage
@@ -33,6 +33,7 @@ from gateway.errors import (
 )
 from gateway.forwarding.forward import Forwarder
 from gateway.http.asgi import ClientGone, Header, Receive, Scope, Send, is_draining, respond, until_gone
+from gateway.quotes.serving.open_quotes import OpenQuote
 from gateway.quotes.serving.quote_stage import QuoteStage
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
@@ -208,13 +209,10 @@ class ChatPipeline:
         if quote is None:
             admitted = await self._admission.admit(ctx, request, head, admission, planned)
         else:
-            routing_request = quote.routing_request
-            if routing_request is None:
-                routing_request = self._admission.priced(ctx, quote.request or request, head, admission, planned)
-            admitted = self._quotes.admit(ctx, request, admission, quote, routing_request)
+            admitted = self._admit_quoted(ctx, request, head, admission, planned, quote)
         ctx.mark(Stage.ADMIT)
-        if admitted.answer is not None and admitted.answer.answer is not None:
-            await self._cache.give(ctx, admitted.request, admitted.answer)
+        if admitted.hit is not None and admitted.hit.answer is not None:
+            await self._cache.give(ctx, admitted.request, admitted.hit)
             return
 
         if planned.route.select.shadow is not None:
@@ -226,6 +224,21 @@ class ChatPipeline:
         elif await self._cache.race(ctx, request, planned, forward):
             return
         self._conclude(ctx, request, admitted, planned)
+
+    def _admit_quoted(
+        self,
+        ctx: RequestContext,
+        request: ChatRequest,
+        head: ChatHead,
+        admission: Admission,
+        planned: PlannedRoute,
+        quote: OpenQuote,
+    ) -> AdmissionDecision:
+        """Return the admission of a request with a quote, priced as it was quoted."""
+        routing_request = quote.routing_request
+        if routing_request is None:
+            routing_request = self._admission.priced(ctx, quote.request or request, head, admission, planned)
+        return self._quotes.admit(ctx, request, admission, quote, routing_request)
 
     async def _match(self, ctx: RequestContext, request: ChatRequest, head: ChatHead, caller: Caller) -> PlannedRoute:
         """Return the request's route; raises NotFound, ModelNotAllowed, or InvalidRequest for what it does not take."""

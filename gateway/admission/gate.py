@@ -54,7 +54,7 @@ class AdmissionDecision(msgspec.Struct, frozen=True):
     """Deployments that would be late; used only when no other is left."""
     stand_in: PlannedRoute | None = None
     """Route that supplies the deployment instead of the request's own."""
-    answer: CacheLookup | None = None
+    hit: CacheLookup | None = None
     """Stored response that is served instead."""
     seen: tuple[Seen, ...] = ()
     """Candidates as they were forecast here: the first attempt chooses by these, and forecasts none of them again."""
@@ -133,15 +133,15 @@ class AdmissionGate:
         forecasts = self._forecaster.look(now, planned, routing_request, request.stream)
         may_trim = not ctx.keeps_whole
         whole = DegradationStep(request, routing_request, (planned,), shortened=shortened, may_trim=may_trim)
-        degradation, best = whole, forecasts.best
+        best = forecasts.best
         if best is None:
             best = self._forecaster.coming(now, planned, routing_request, request.stream)
             if best is None:  # none is fit: the router refuses, or finds a fallback
                 return AdmissionDecision(request, admission_request)
             forecasts = CandidateForecasts(best, _NOBODY, planned)  # it waits for the start, if that is in time
-        if _may_serve(degradation, best):
-            return self._admit(ctx, degradation, forecasts)
-        return self._degrade(ctx, now, degradation, best)
+        if _may_serve(whole, best):
+            return self._admit(ctx, whole, forecasts)
+        return self._degrade(ctx, now, whole, best)
 
     def _degrade(
         self, ctx: RequestContext, now: float, whole: DegradationStep, best: CandidateForecast
@@ -161,9 +161,7 @@ class AdmissionGate:
                 continue
             degradation = lesser
             forecasts = self._look(now, degradation)
-            if degradation.answer is not None or (
-                forecasts.best is not None and _may_serve(degradation, forecasts.best)
-            ):
+            if degradation.hit is not None or (forecasts.best is not None and _may_serve(degradation, forecasts.best)):
                 return self._admit(ctx, degradation, forecasts)
         if misses_deadline(now, whole.routing_request.admission_request, best) or not best.live.limiter.can_wait(
             whole.routing_request.admission_request
@@ -189,9 +187,8 @@ class AdmissionGate:
     ) -> AdmissionDecision:
         admission_request, best = degradation.routing_request.admission_request, forecasts.best
         if best is not None:
-            unread = (
-                best.price.uncached_tokens if degradation.request.stream else 0
-            )  # a plain answer shows no first token
+            # A plain answer shows no first token.
+            unread = best.price.uncached_tokens if degradation.request.stream else 0
             admission_request = admission_request.with_service(best.service_s, unread, first_token_s=best.made.seconds)
         stand_in = None if forecasts.planned is degradation.routes[0] else forecasts.planned
         return self._admitted(ctx, degradation, admission_request, forecasts.too_late, stand_in, forecasts.seen)
@@ -218,7 +215,7 @@ class AdmissionGate:
         ctx.routing_request = degradation.routing_request.with_admission(admission_request)
         ctx.record.degraded = degradation.steps
         ctx.record.trimmed = summed_cuts((*ctx.record.trimmed, *degradation.trimmed))
-        return AdmissionDecision(degradation.request, admission_request, avoid, stand_in, degradation.answer, seen)
+        return AdmissionDecision(degradation.request, admission_request, avoid, stand_in, degradation.hit, seen)
 
     def _refusal(self, ctx: RequestContext, now: float, degradation: DegradationStep, best: CandidateForecast) -> Shed:
         routing_request = degradation.routing_request
@@ -263,10 +260,8 @@ class AdmissionStage:
             Shed: No form of the request is in time.
         """
         record = ctx.record
-        price = ctx.price or self._pricer.price(request, tenant=record.tenant, route=record.route)
-        admission_request, tpot_slo_s = self._admitter.admission_request(ctx.snapshot, head, admission, price)
-        record.lane = admission_request.lane.id
-        routing_request = RoutingRequest(price, admission_request, tpot_slo_s=tpot_slo_s)
+        routing_request = self._priced(ctx, request, head, admission)
+        record.lane = routing_request.admission_request.lane.id
         session = ctx.snapshot.router.session_of(planned, request, head)
         if planned.reads_prompt:
             vector = (
@@ -278,7 +273,6 @@ class AdmissionStage:
             if record.sample is not None and routing_request.verdict is not None:
                 note_verdict(record.sample, routing_request.verdict)
         routing_request = ctx.snapshot.router.with_history(routing_request, request, session)
-        record.ignored_headers = head.ignored
         try:
             return self._gate.decide(ctx, request, planned, routing_request)
         except TooLongToTrim as wanted:
@@ -291,12 +285,18 @@ class AdmissionStage:
         self, ctx: RequestContext, request: ChatRequest, head: ChatHead, admission: Admission, planned: PlannedRoute
     ) -> RoutingRequest:
         """Return the price and history of a request that another process has admitted."""
-        record, router = ctx.record, ctx.snapshot.router
+        router, routing_request = ctx.snapshot.router, self._priced(ctx, request, head, admission)
+        return router.with_history(routing_request, request, router.session_of(planned, request, head))
+
+    def _priced(
+        self, ctx: RequestContext, request: ChatRequest, head: ChatHead, admission: Admission
+    ) -> RoutingRequest:
+        """Return the price, lane and deadline of a request."""
+        record = ctx.record
         price = ctx.price or self._pricer.price(request, tenant=record.tenant, route=record.route)
         admission_request, tpot_slo_s = self._admitter.admission_request(ctx.snapshot, head, admission, price)
         record.ignored_headers = head.ignored
-        found = RoutingRequest(price, admission_request, tpot_slo_s=tpot_slo_s)
-        return router.with_history(found, request, router.session_of(planned, request, head))
+        return RoutingRequest(price, admission_request, tpot_slo_s=tpot_slo_s)
 
 
 def _may_serve(degradation: DegradationStep, best: CandidateForecast) -> bool:

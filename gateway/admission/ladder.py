@@ -50,7 +50,7 @@ class DegradationStep(msgspec.Struct, frozen=True):
     routing_request: RoutingRequest
     routes: tuple[PlannedRoute, ...]
     """Routes that supply a deployment, in order: the route itself, then its stand-ins."""
-    answer: CacheLookup | None = None
+    hit: CacheLookup | None = None
     """Stored response that is served instead of a deployment's answer."""
     steps: tuple[DegradedStep, ...] = ()
     shortened: Shortened | None = None
@@ -123,7 +123,7 @@ class Ladder:
         found = self._cache.stale(
             degradation.request, degradation.routes[0].wanted(degradation.routing_request.admission_request.tenant)
         )
-        return None if found is None or found.answer is None else _stepped(degradation, "stale_cache", answer=found)
+        return None if found is None or found.answer is None else _stepped(degradation, "stale_cache", hit=found)
 
     def _repriced(
         self, degradation: DegradationStep, request: ChatRequest, step: OverloadStep

@@ -100,7 +100,7 @@ class Gateway:
         self._guard = OverloadGuard(memory_limit_bytes=memory_limit, resident_bytes=resident_bytes)
         self.bodies = BodyBudget(body_bytes)
         self._embedder = self._make_embedder(load_encoder)
-        self._answers = ResponseCache(
+        self._cache = ResponseCache(
             config,
             runtime,
             match_models=match_models or MatchModels.shipped(),
@@ -109,11 +109,10 @@ class Gateway:
             guard=self._guard,
             member=member,
         )
-        self._cache = self._answers.exact
-        self._cache.on_doubt = self._note_wrong
-        self._stores = SharedState(config, runtime, self._cache, member)
-        if self._stores.sharing is not None and self._answers.is_in_file:
-            self._stores.sharing.takes_entries = lambda: self._answers.is_semantic
+        self._cache.exact.on_doubt = self._note_wrong
+        self._stores = SharedState(config, runtime, self._cache.exact, member)
+        if self._stores.sharing is not None and self._cache.is_in_file:
+            self._stores.sharing.takes_entries = lambda: self._cache.is_semantic
         self._quotas = self._stores.quotas
         self._recalls = self._make_recalls(around)
         self.recent = RecentRequests(clock=clock, wall=time.time, name=f"{platform.node()}-{runtime.holder[:-12]}")
@@ -128,21 +127,21 @@ class Gateway:
             hooks=PolicyHooks(on_revision=self._take_revision, on_status=self._note_status),
             on_trial=lambda policy, canary: self._rollout.take_trial(policy, canary),
         )
-        self._answers.on_audit = self.control.note_audit
+        self._cache.on_audit = self.control.note_audit
         self._own_encoder = OwnEncoder(config, runtime, member=member, embedder=self._embedder)
         self._tasks = BackgroundTasks(runtime.note_failed_task)
         self._rollout = self._make_rollout(around, ejection or EjectionRules(), predictors)
         observers = (*self.control.watchers(), self.recent.note)
-        self._records = Observability(config, runtime, observers, self.control.sampler, self.control.answer_log)
+        self._observability = Observability(config, runtime, observers, self.control.sampler, self.control.answer_log)
         self._path = RequestPath(
             config,
             runtime,
             policy=self.policy,
             protection=Protection(guard=self._guard, bodies=self.bodies),
-            answers=self._answers,
+            cache=self._cache,
             predictors=predictors,
             stores=self._stores,
-            records=self._records,
+            observability=self._observability,
         )
         self.pipeline = self._path.pipeline
         self.quotes = self._path.quotes
@@ -153,7 +152,7 @@ class Gateway:
         self._machine = (
             None
             if member is None
-            else MachineParts(member, runtime, self._answers, lambda: self.room.live(), self._path.open_quotes)
+            else MachineParts(member, runtime, self._cache, lambda: self.room.live(), self._path.open_quotes)
         )
         self._num_drops_counted = 0
         self.room = self._make_room(clock)
@@ -179,7 +178,7 @@ class Gateway:
         )
 
     def _make_recalls(self, around: Surroundings) -> RecallParts:
-        runtime, answers = self._runtime, self._answers
+        runtime, cache = self._runtime, self._cache
         recalls = RecallParts(
             self.config.cache.recalls,
             self._stores.control,
@@ -190,9 +189,9 @@ class Gateway:
             clock=around.clock,
             wall=runtime.wall,
         )
-        recalls.follow(answers.auditor)
-        answers.on_verdict = recalls.note_audit
-        answers.on_feedback = recalls.note_wrong
+        recalls.follow(cache.auditor)
+        cache.on_verdict = recalls.note_audit
+        cache.on_feedback = recalls.note_wrong
         return recalls
 
     def _make_rollout(self, around: Surroundings, ejection: EjectionRules, predictors: Predictors) -> PolicyRollout:
@@ -265,8 +264,8 @@ class Gateway:
                 snapshot=lambda: self.snapshot,
                 metrics=self.metrics,
                 recent=self.recent,
-                cache=self._cache,
-                route_stats=self._answers.route_stats,
+                cache=self._cache.exact,
+                route_stats=self._cache.route_stats,
                 facts=self._facts,
                 departing=lambda: self._builder.departures.members,
                 groups=lambda: self._membership.groups(self.snapshot),
@@ -286,7 +285,7 @@ class Gateway:
             runtime=self._runtime,
             policy=self.policy,
             bodies=self.bodies,
-            answers=self._answers,
+            cache=self._cache,
             stores=self._stores,
             recalls=self._recalls,
             control=self.control,
@@ -310,7 +309,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Load the policy, probe once, listen. Raises PolicyFileError, ConfigError or OSError; nothing stays open."""
-        self._records.start()
+        self._observability.start()
         try:
             await self._own_encoder.start()
             await self._stores.try_reach()
@@ -333,7 +332,7 @@ class Gateway:
         self.room.start(self._tasks.spawn)
         self._recalls.start(self._tasks.spawn)
         self._tasks.spawn(self._path.labels.run(), "labels")
-        self._tasks.spawn(self._answers.run(self._stores.control, self._stores.sharing), "kept_answers")
+        self._tasks.spawn(self._cache.run(self._stores.control, self._stores.sharing), "response_cache")
         listening = {name: list(found) for name, found in self.server.addresses.items()}
         if self.member is None or self._machine is None:
             self.log.event("started", listening=listening)
@@ -390,7 +389,7 @@ class Gateway:
         self._workers.shutdown(wait=False, cancel_futures=True)
         await self.room.aclose()
         await self.control.flush()
-        await self._answers.aclose()
+        await self._cache.aclose()
         await self._recalls.aclose()
         await self._stores.aclose()
         await self._embedder.aclose()  # last of the two: it waits for a batch that a thread computes
@@ -399,7 +398,7 @@ class Gateway:
         if self._machine is not None:
             await self._machine.aclose()
         await self._own_encoder.aclose()
-        await asyncio.to_thread(self._records.close)
+        await asyncio.to_thread(self._observability.close)
 
     # Policy
 
@@ -419,7 +418,7 @@ class Gateway:
         self._quotas.configure(revision.policy)
         self.metrics.follow(revision.policy, revision.revision)
         self.room.drains.apply()
-        self._answers.note_policy(revision.policy)
+        self._cache.note_policy(revision.policy)
         self._own_encoder.note_policy(revision.policy)
         if snapshot.router.learns:
             self._path.labels.begin()
@@ -464,7 +463,7 @@ class Gateway:
         lanes = () if self.snapshot is None else self.snapshot.lanes.values()
         read_live_gauges(self.metrics, self._deployments(), lanes)
         self._membership.read_state(self.snapshot, self._builder.departures.members)
-        self._answers.read_state()
+        self._cache.read_state()
         self.metrics.quotes_held.labels().set(len(self._path.open_quotes))
         if self._lag is not None:
             self.metrics.loop_lag.labels().set(self._lag.take_worst_s())

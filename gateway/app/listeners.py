@@ -56,7 +56,7 @@ class ServedParts:
     runtime: Runtime
     policy: PolicyInForce
     bodies: BodyBudget
-    answers: ResponseCache
+    cache: ResponseCache
     stores: SharedState
     recalls: RecallParts
     control: ControlPlane
@@ -122,7 +122,7 @@ def _public_application(parts: ServedParts) -> PublicApplication:
     return PublicApplication(
         path.pipeline,
         Models(current, int(time.time()), [endpoint.path for endpoint in path.dialects]),
-        FeedbackHandlers(current, parts.answers.exact, bodies, parts.note_wrong, recall=recalls.note_feedback),
+        FeedbackHandlers(current, parts.cache.exact, bodies, parts.note_wrong, recall=recalls.note_feedback),
         TokenizationHandlers(current, bodies, max_bytes),
         dialects=(*path.dialects, counts, path.quotes),
         others=(
@@ -155,7 +155,7 @@ def _admin_handlers(parts: ServedParts) -> tuple[object, ...]:
     return (
         Operations(runtime.metrics, lambda: not policy.current.keys.is_open, parts.refresh),
         CacheHandlers(
-            parts.answers,
+            parts.cache,
             control.audit,
             policy=lambda: policy.current.policy,
             recalls=parts.recalls.counts,

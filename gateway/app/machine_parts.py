@@ -35,7 +35,7 @@ class MachineParts:
         self,
         member: MachineProcess,
         runtime: Runtime,
-        answers: ResponseCache,
+        cache: ResponseCache,
         live: Callable[[], LiveState],
         open_quotes: OpenQuotes,
     ) -> None:
@@ -43,7 +43,7 @@ class MachineParts:
         self._member = member
         self._open_quotes = open_quotes
         self._runtime = runtime
-        self._answers = answers
+        self._cache = cache
         self._live = live
         self._metrics = MachineMetrics(runtime.metrics)
         self._reader = self._make_reader() if member.is_control else None
@@ -104,7 +104,7 @@ class MachineParts:
         return ReportReader(
             clients,
             self._metrics,
-            on_hits=self._answers.note_hits,
+            on_hits=self._cache.note_hits,
             on_failure=lambda error: runtime.log.failure("worker_report_unreadable", error),
         )
 
@@ -114,7 +114,7 @@ class MachineParts:
             life=self._runtime.holder,
             values=family_values(self._runtime.metrics.instruments),
             live=self._live(),
-            hits=self._answers.take_hits(),
+            hits=self._cache.take_hits(),
         )
 
 

@@ -85,30 +85,30 @@ class RequestPath:
         *,
         policy: PolicyInForce,
         protection: Protection,
-        answers: ResponseCache,
+        cache: ResponseCache,
         predictors: Predictors,
         stores: SharedState,
-        records: Observability,
+        observability: Observability,
     ) -> None:
         clock, metrics = runtime.clock, runtime.metrics
         self.pricer = Pricer()
         """Estimator of the tokens of requests."""
         self.room = WaitingRoom(clock, lambda route, end: metrics.start_waits.labels(route, end).inc())
         self._images = ImageShrinker(protection.bodies.total_bytes // _IMAGE_PARTS)
-        self._make_learner(config, runtime, answers, predictors, stores)
+        self._make_learner(config, runtime, cache, predictors, stores)
         self._shadower = self._make_shadower(runtime, protection.guard)
         trimmer = PolicyTrimmer()
-        trims = TrimStage(trimmer, PassageSimilarity(answers.embedder), self._images, self.pricer, runtime.workers)
-        self._make_tools(runtime, policy, answers, trims)
-        admitter = Admitter(clock, protection.guard, records.tracing)
+        trims = TrimStage(trimmer, PassageSimilarity(cache.embedder), self._images, self.pricer, runtime.workers)
+        self._make_tools(runtime, policy, cache, trims)
+        admitter = Admitter(clock, protection.guard, observability.tracing)
         reader = RequestReader(ChatRequestParser(), protection.bodies, runtime.workers, config.edge.body.max_bytes)
         quotas = QuotaStage(stores.quotas, self.pricer, clock)
-        ladder = Ladder(trimmer=trimmer, cache=answers.exact, pricer=self.pricer)
+        ladder = Ladder(trimmer=trimmer, cache=cache.exact, pricer=self.pricer)
         admission = AdmissionStage(
             admitter=admitter,
             reader=reader,
             pricer=self.pricer,
-            embeddings=PromptEmbedding(answers.embedder),
+            embeddings=PromptEmbedding(cache.embedder),
             gate=AdmissionGate(ladder=ladder, clock=clock),
             trims=trims,
         )
@@ -120,18 +120,18 @@ class RequestPath:
                 reader=reader,
                 trims=trims,
                 quotas=quotas,
-                cache=answers.stage,
+                cache=cache.stage,
                 admission=admission,
                 quotes=QuoteStage(quoting),
                 forwarder=self._make_forwarder(runtime),
                 follow_up=FollowUp(self.pricer, self.learner, self._shadower),
             ),
-            recorder=records.recorder,
+            recorder=observability.recorder,
             log=runtime.log,
             ids=runtime.ids,
             clock=clock,
-            sampler=records.sampler,
-            answers=records.answers,
+            sampler=observability.sampler,
+            answers=observability.answers,
         )
         self.quotes = QuoteEndpoint(
             lambda: policy.current,
@@ -154,7 +154,7 @@ class RequestPath:
             tasks=BackgroundTasks(runtime.note_failed_task),
         )
 
-    def _make_tools(self, runtime: Runtime, policy: PolicyInForce, answers: ResponseCache, trims: TrimStage) -> None:
+    def _make_tools(self, runtime: Runtime, policy: PolicyInForce, cache: ResponseCache, trims: TrimStage) -> None:
         """Make what admins use on the path of requests, without serving any."""
         self.preview = PreviewHandlers(
             lambda: policy.current, ChatRequestParser(), trims, self.pricer, runtime.clock, runtime.workers
@@ -165,7 +165,7 @@ class RequestPath:
                 sender=ReplaySender(runtime.ids),
                 parser=ChatRequestParser(),
                 trims=trims,
-                cache=answers.stage,
+                cache=cache.stage,
                 pricer=self.pricer,
                 policy=lambda: policy.current,
             )
@@ -190,8 +190,10 @@ class RequestPath:
         self.messages = MessagesParser(ChatRequestParser())
         """Parser of the Messages API, for the count of tokens too."""
         dialects: tuple[ClientDialect, ...] = (
-            *(responses, MessagesDialect(self.messages, runtime.wall)),
-            *(completions_dialect(), embeddings_dialect()),
+            responses,
+            MessagesDialect(self.messages, runtime.wall),
+            completions_dialect(),
+            embeddings_dialect(),
         )
         self.dialects = tuple(DialectEndpoint(self.pipeline, dialect) for dialect in dialects)
         """Endpoints of the other APIs that the pipeline serves."""
@@ -223,7 +225,7 @@ class RequestPath:
         self,
         config: GatewayConfig,
         runtime: Runtime,
-        answers: ResponseCache,
+        cache: ResponseCache,
         predictors: Predictors,
         stores: SharedState,
     ) -> None:
@@ -245,7 +247,7 @@ class RequestPath:
         )
         learner = self.learner = Learner(
             predictors,
-            answers.embedder,
+            cache.embedder,
             calibrator=calibrator,
             metrics=runtime.metrics,
             tasks=BackgroundTasks(runtime.note_failed_task),
@@ -256,7 +258,7 @@ class RequestPath:
             stores.control, learner, holder=runtime.holder, retention_s=retention_s, wall=runtime.wall
         )
         learner.keep = self.labels.record
-        answers.auditor.on_pair = lambda question, ids, is_same: learner.note(
+        cache.auditor.on_pair = lambda question, ids, is_same: learner.note(
             question, ids, is_same=is_same, source="audit"
         )
 

@@ -40,11 +40,6 @@ class ImageUrl(Struct, frozen=True):
 
     url: Annotated[str, limits("messages[].content[].image_url.url")]
 
-    @property
-    def is_inline(self) -> bool:
-        """True if the request holds the image itself."""
-        return self.url.startswith("data:")
-
 
 class ImagePart(Struct, frozen=True, tag_field="type", tag="image_url"):
     """Image content."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from gateway.config.addresses import is_loopback
-from gateway.config.checks import ConfigError
 from gateway.config.settings import GatewayConfig
-from routing_policies.policy.document import Policy
 
 
 def exposure_problem(config: GatewayConfig) -> str | None:
@@ -20,10 +18,3 @@ def exposure_problem(config: GatewayConfig) -> str | None:
                 "add one (penstock keys new --tenant NAME prints it) or listen on 127.0.0.1"
             )
     return None
-
-
-def require_keys_when_exposed(config: GatewayConfig, policy: Policy) -> None:
-    """Allow only loopback listeners without any tenant key. Raises ConfigError."""
-    problem = None if policy.has_keys else exposure_problem(config)
-    if problem is not None:
-        raise ConfigError(problem)

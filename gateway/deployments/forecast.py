@@ -138,10 +138,6 @@ class DeploymentForecast:
         """Return the seconds from sending to the last token."""
         return self.ttft_s(now, price.uncached_tokens, lane) + max(price.output_tokens - 1, 0) * self.tpot_s(now)
 
-    def engine_wait_s(self, now: float, lane: str = DEFAULT_LANE) -> float:
-        """Return the part of `ttft_s` that is spent behind other requests."""
-        return max(self.ttft_s(now, 0, lane) - self._idle_ttft_s(now, _lane_of(0, lane)), 0.0)
-
     def num_seqs(self, now: float) -> int:
         """Return the number of sequences decoding there, from any client."""
         report = self._fresh_report(now)
@@ -397,14 +393,8 @@ class DeploymentForecast:
             return step_s
         return step_s - gone_s if gone_s <= step_s else step_s / 2
 
-    def _idle_ttft_s(self, now: float, lane: str) -> float:
-        return self._by_outstanding[lane].predict_s(now, _IDLE)
-
     def _fresh_report(self, now: float) -> LoadReport | None:
         return self._report if now <= self._report_until else None
-
-
-_IDLE: Final = (1.0, *[0.0] * (len(_OWN_PRIOR) - 1))
 
 
 def _lane_of(uncached_tokens: int, lane: str) -> str:

@@ -32,11 +32,6 @@ def poisson_arrivals(rate_per_s: float, seconds: float, rng: random.Random) -> I
         at += rng.expovariate(rate_per_s)
 
 
-def constant_arrivals(rate_per_s: float, seconds: float) -> Iterator[float]:
-    """Yield instants, from 0, at equal distances."""
-    return (number / rate_per_s for number in range(int(rate_per_s * seconds)))
-
-
 @dataclass(slots=True, eq=False)
 class Call:
     """One request of a schedule and what became of it; instants are of `http_client.clock`."""

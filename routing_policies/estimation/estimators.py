@@ -156,19 +156,6 @@ class OutputEstimate:
             total += counts[place] * (middle if middle < bound else bound)
         return max(1, round(total / self._total))
 
-    def quantile_tokens(self, share: float, limit: int | None) -> int:
-        """Return the length that `share` of the answers stay within, at most `limit`."""
-        bound = round(self._upper_of(share))
-        return max(1, bound if limit is None else min(bound, limit))
-
-    def _upper_of(self, share: float) -> float:
-        left = share * self._total
-        for count, upper in zip(self._counts, _BOUNDS, strict=False):
-            left -= count
-            if left <= 0.0:
-                return upper
-        return _BOUNDS[-1]
-
 
 class PeakEwma:
     """Average that follows a rise at once and a fall slowly, so a deployment that was slow is avoided for a while."""

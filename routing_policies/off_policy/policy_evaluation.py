@@ -118,24 +118,17 @@ class _Records(NamedTuple):
     hit_ms: float
 
 
-def evaluate_policy(
+def evaluate_beside(
     policy: Policy, ran: Policy, requests: Sequence[RecordedRequest], verdicts: Sequence[RecordedVerdict]
-) -> PolicyEvaluation:
-    """Return the evaluation of a policy.
+) -> PolicyComparison:
+    """Return the evaluations of a policy and of the one that ran, and their differences.
 
     Args:
-        policy: The policy to evaluate; `ran` itself gives the recorded figures.
+        policy: The policy to evaluate.
         ran: The policy under which the requests were recorded.
         requests: Recorded requests in order of time.
         verdicts: Verdicts on their answers in order of time.
     """
-    return _evaluate(policy, ran, requests, verdicts)[0]
-
-
-def evaluate_beside(
-    policy: Policy, ran: Policy, requests: Sequence[RecordedRequest], verdicts: Sequence[RecordedVerdict]
-) -> PolicyComparison:
-    """Return the evaluations of a policy and of the one that ran, and their differences."""
     recorded, was = _evaluate(ran, ran, requests, verdicts)
     new, would_be = _evaluate(policy, ran, requests, verdicts)
     before = {one.measure.name: one for one in was}

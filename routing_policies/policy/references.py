@@ -277,7 +277,7 @@ def _route_problems(names: _Names, route: Route, path: Path) -> Iterator[PathPro
         yield PathProblem(path=(*path, "select", "hedge"), message="has no effect with policy cascade; remove it")
     if route.select.shadow is not None:
         yield from _unknown_one(route.select.shadow.id, deployments, (*path, "select", "shadow", "id"), "deployment")
-    yield from _explore_problems(names, route, (*path, "select", "explore"))
+    yield from _explore_problems(route, (*path, "select", "explore"))
     if route.select.canary is not None:
         yield from _unknown_one(route.select.canary.id, ids, (*path, "select", "canary", "id"), "candidate")
     yield from _repeated(ids, where)
@@ -299,7 +299,7 @@ def _route_problems(names: _Names, route: Route, path: Path) -> Iterator[PathPro
         yield PathProblem(path=(*path, "select", "hedge"), message="has no effect with a single candidate; remove it")
 
 
-def _explore_problems(names: _Names, route: Route, path: Path) -> Iterator[PathProblem]:
+def _explore_problems(route: Route, path: Path) -> Iterator[PathProblem]:
     explore, ids = route.select.explore, [candidate.id for candidate in route.select.resolved()]
     if explore is None:
         return

@@ -91,9 +91,9 @@ async def test_a_prompt_is_routed_by_what_it_means_where_the_predictor_learned_f
 async def test_the_cache_and_the_predictor_share_one_embedding(tmp_path: Path) -> None:
     rule = "    cache: {mode: exact_then_semantic, ttl_s: 60}"
     async with routed(tmp_path, embedded_model(), cache=rule) as (stack, encoder):
-        await until(lambda: stack.gateway._answers.semantic._index is not None)
+        await until(lambda: stack.gateway._cache.semantic._index is not None)
         assert await chosen(stack) == "large"
-        await until(lambda: stack.gateway._answers.semantic.num_entries == 1)
+        await until(lambda: stack.gateway._cache.semantic.num_entries == 1)
         assert encoder.texts == [EASY]
 
 

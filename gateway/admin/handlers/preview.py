@@ -79,7 +79,7 @@ class PreviewHandlers:
                 "cache": {"mode": planned.route.cache.mode, "scope": planned.route.cache.scope},
                 "select": _selection(planned, choice),
                 "candidates": [
-                    {**_candidate(snapshot, name, self._clock()), **_prediction(planned, choice, name)}
+                    {**_candidate(snapshot, name, self._clock()), **_prediction(choice, name)}
                     for name in _names(planned)
                 ],
             }
@@ -115,7 +115,7 @@ def _selection(planned: PlannedRoute, choice: ChoiceNow) -> dict[str, Any]:
     }
 
 
-def _prediction(planned: PlannedRoute, choice: ChoiceNow, name: str) -> dict[str, Any]:
+def _prediction(choice: ChoiceNow, name: str) -> dict[str, Any]:
     """Return the predicted quality of a candidate, None where nothing is predicted, and why it is out, if it is."""
     verdict = choice.verdict
     quality = None if verdict is None else verdict.quality.get(name)

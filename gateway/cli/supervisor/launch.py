@@ -235,7 +235,6 @@ def _engine(
         bounds = (*bounds, "--kv-memory-bytes", str(model.kv_memory_bytes))
     logged = ("--log-level", telemetry.log.level)
     traced = ("--otlp-endpoint", telemetry.trace.otlp_endpoint) if telemetry.trace.otlp_endpoint else ()
-    # With heads, answers were complete sooner or as soon at every kind of task, on one thread and on two.
     drafts = ("--speculation", "auto") if (Path(source) / _PREDICTION_HEADS).is_file() else ()
     resumes = ("--resume-key-env", UP_RESUME_KEY)
     argv = (*command, *flags, *bounds, *logged, *drafts, *traced, *resumes)

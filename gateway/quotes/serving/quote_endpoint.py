@@ -127,7 +127,7 @@ class QuoteEndpoint:
             await stages.quotas.reserve(ctx, quota, trimmed, planned)  # cancelled at the end, so nothing is used
         try:
             admitted = await stages.admission.admit(ctx, trimmed, head, admission, planned)
-            if admitted.answer is not None and admitted.answer.answer is not None:
+            if admitted.hit is not None and admitted.hit.answer is not None:
                 return self._quoter.from_stale_cache(ctx, request, coverage)
             return await self._quoter.quote(ctx, request, admitted, planned, rules, coverage)
         except Shed as error:

@@ -39,23 +39,13 @@ class ExchangePhase(Enum):
 
 
 class UpstreamError(Exception):
-    """Failure of one exchange; `phase` is its place, and the properties decide on a retry."""
+    """Failure of one exchange, at its `phase`; `error_mapping.is_retryable` decides on a retry by the type."""
 
     def __init__(self, message: str, *, phase: ExchangePhase, response_started: bool = False) -> None:
         super().__init__(message)
         self.phase = phase
         self.response_started = response_started
         """True if at least one byte of the response has arrived."""
-
-    @property
-    def request_sent(self) -> bool:
-        """True if the upstream may have begun to work on the request."""
-        return self.phase is not ExchangePhase.CONNECT
-
-    @property
-    def is_safe_to_resend(self) -> bool:
-        """True if no byte of a response exists, so a retry cannot repeat text, though it may repeat work."""
-        return not self.response_started
 
 
 class ConnectError(UpstreamError):

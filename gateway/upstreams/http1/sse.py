@@ -238,10 +238,3 @@ def encode_event(data: bytes, event: str | None = None) -> bytes:
         raise ValueError("an event's name is one line")
     head = b"" if event is None else b"event: " + event.encode() + b"\n"
     return head + b"data: " + b"\ndata: ".join(_LINE_END.split(data)) + b"\n\n"
-
-
-def encode_comment(text: str) -> bytes:
-    """Return a comment, which clients ignore and which keeps the stream alive."""
-    if _LINE_END.search(text.encode()):
-        raise ValueError("a comment is one line")
-    return b": " + text.encode() + b"\n\n"

@@ -66,11 +66,11 @@ async def store_one(
     stack: Stack, text: str = STORED, who: dict[str, str] = SHOP, *, answer: str = "Press 1.", fresh: str = "Press 1."
 ) -> Reply:
     """An answer that similar questions find from now on; deployments are slow then, and give audits a fresh one."""
-    before = stack.gateway._answers.semantic.num_entries
+    before = stack.gateway._cache.semantic.num_entries
     stack.small.otherwise = replies(answer)
     reply = await send(stack, text, who)
     assert cache_of(reply) == "miss"
-    await until(lambda: stack.gateway._answers.semantic.num_entries > before)
+    await until(lambda: stack.gateway._cache.semantic.num_entries > before)
     stack.small.otherwise = Deployment(fresh)
     return reply
 
@@ -102,7 +102,7 @@ async def until_recalled(stack: Stack, count: int, who: dict[str, str] = SHOP) -
 
 def draw(stack: Stack, number: float) -> None:
     """From now on every draw gives this number: 0 audits all that may be audited, 1 nothing."""
-    stack.gateway._answers.auditor._rng = Fixed(number)
+    stack.gateway._cache.auditor._rng = Fixed(number)
 
 
 class Fixed(random.Random):
@@ -127,7 +127,7 @@ async def test_over_two_replicas_each_receiver_gets_one_notice_and_one_webhook(
     ):
         other.small.otherwise = Deployment("Press 1.")
         first = await store_one(one)
-        await until(lambda: other.gateway._answers.semantic.num_entries)
+        await until(lambda: other.gateway._cache.semantic.num_entries)
         wanted = [await served(stack, text) for stack, text in zip((one, other, one, other), NEAR, strict=True)]
         exact = await send(other, STORED)
         assert cache_of(exact) == "hit-exact"
@@ -184,7 +184,7 @@ async def test_feedback_after_a_restart_recalls_what_an_earlier_process_served(t
         await store_one(stack)
         wanted = [await served(stack, text) for text in NEAR[:2]]
     async with gateway(tmp_path, "a") as again:
-        await until(lambda: again.gateway._cache.num_entries)
+        await until(lambda: again.gateway._cache.exact.num_entries)
         reported = await report_wrong(again, wanted[0])
         assert (reported.status, reported.json["quarantined"]) == (200, True)
         found = await until_recalled(again, 2)
@@ -208,7 +208,7 @@ async def test_an_audit_recalls_and_a_review_recalls(tmp_path: Path) -> None:
 
         await store_one(stack, "How do I knit a scarf?", answer="Use needles.", fresh="Use needles.")
         right = await served(stack, "How do I knit a scarf please?")
-        await until(lambda: stack.gateway._answers.audits.get(right))
+        await until(lambda: stack.gateway._cache.audits.get(right))
         review = {"verdict": "wrong"}
         assert (await stack.call(review, path=f"/admin/api/cache/audits/{right}", admin=True)).status == 200
         notices = await until_recalled(stack, 2)

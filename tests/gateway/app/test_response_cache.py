@@ -37,7 +37,7 @@ async def replica(
 async def until_found(stack: Stack, count: int) -> float:
     """Seconds until similar questions may find that many."""
     started_at = time.monotonic()
-    await until(lambda: stack.gateway._answers.semantic.num_entries == count)
+    await until(lambda: stack.gateway._cache.semantic.num_entries == count)
     return time.monotonic() - started_at
 
 
@@ -63,7 +63,7 @@ async def test_a_write_is_hit_by_a_similar_question_on_another_replica_within_a_
             waits.append(await until_found(other, number + 1))
         assert sorted(waits)[2] < WITHIN_S
         assert await hits(other, "anvil anvils: small switch for this anvil, anvil-wise, on which anvil side?")
-        saved = next(iter(other.gateway._answers.exact.tier))
+        saved = next(iter(other.gateway._cache.exact.tier))
         assert saved.vector == b"", "the index has it; it is not kept twice"
 
 
@@ -74,7 +74,7 @@ async def test_an_audit_on_one_replica_bars_the_answer_on_the_other(tmp_path: Pa
         await until_found(other, 1)
         one.small.otherwise = Deployment("Press 2.")
         assert cache_of(await call(one, NEAR)) == "hit-semantic"
-        await until(lambda: len(other.gateway._answers.audits) == 1)
+        await until(lambda: len(other.gateway._cache.audits) == 1)
         other.small.otherwise = echo(0.3)
         assert cache_of(await call(other, NEAR)) == "miss"
         await until(lambda: stats_of(other).evidence.num_requests >= 2)
@@ -105,13 +105,13 @@ async def test_an_entry_that_is_damaged_in_the_store_is_thrown_out(tmp_path: Pat
         await keep(one, STORED)
         await until_notified(one)
         store = one.gateway._stores.control
-        key = entry_key(next(iter(one.gateway._answers.exact.tier)).exact)
+        key = entry_key(next(iter(one.gateway._cache.exact.tier)).exact)
         stored = await store.get(SPACE, key)
         assert stored is not None
         await store.put(SPACE, key, stored.value[:-3] + b"xyz")
     async with replica(tmp_path, "b", redis.url) as other:
         await until(lambda: other.gateway._stores.sharing._cursor is not None)  # type: ignore[union-attr]
-        assert other.gateway._answers.semantic.num_entries == 0
+        assert other.gateway._cache.semantic.num_entries == 0
         metrics = (await other.get("/metrics", admin=True)).body.decode()
         assert 'penstock_cache_sharing_total{event="corrupt"} 1.0' in metrics
         assert not await hits(other, NEAR, within_s=0.3)
@@ -126,10 +126,10 @@ async def test_a_killed_redis_costs_similar_answers_nothing(tmp_path: Path) -> N
             server.kill()
             one.small.otherwise = Deployment("Press 1.")
             assert cache_of(await call(one, NEAR)) == "hit-semantic"
-            await until(lambda: len(one.gateway._answers.audits) == 1)
+            await until(lambda: len(one.gateway._cache.audits) == 1)
             server.start()  # empty
             one.small.otherwise = replies("Press 1.")
-            journal = one.gateway._answers._journal
+            journal = one.gateway._cache._journal
             assert journal is not None
             await until(lambda: not journal._waiting)
     finally:
@@ -166,7 +166,7 @@ async def test_a_start_with_a_damaged_snapshot_begins_empty_and_ready(tmp_path: 
         dropped = again.lines("index_dropped")
         assert len(dropped) == (damage in ("truncated", "nonsense"))
         await until_found(again, 1)
-        await until(lambda: again.gateway._cache.num_entries == 1)
+        await until(lambda: again.gateway._cache.exact.num_entries == 1)
         assert await hits(again, NEAR)
 
 
@@ -178,7 +178,7 @@ async def test_what_the_error_budget_came_to_survives_a_restart(tmp_path: Path) 
             await keep(one, f"Where is the button number {number} of the machine {number}{number}?")
             one.small.otherwise = Deployment("Press 7.")
             await call(one, f"Where is the small button number {number} of the machine {number}{number}?")
-            await until(lambda number=number: len(one.gateway._answers.audits) > number)
+            await until(lambda number=number: len(one.gateway._cache.audits) > number)
         assert stats_of(one).level == 1
     async with replica(tmp_path, "a", url, AUDITED) as again:
         await until(lambda: stats_of(again).level == 1)
@@ -214,7 +214,7 @@ async def test_the_log_names_the_backend_of_another_encoder_and_why_its_graph_is
     (folder / "onnx" / "model.onnx").write_bytes(b"no graph")
     settings = {"cache.encoder": str(folder)}
     async with running(tmp_path, policy=similar_policy(tmp_path), settings=settings) as stack:
-        await until(lambda: stack.gateway._answers.semantic._index is not None)
+        await until(lambda: stack.gateway._cache.semantic._index is not None)
         (line,) = stack.lines("encoder_loaded")
     assert (line["level"], line["backend"]) == ("warning", "torch")
     assert line["encoder"].startswith("sentence-transformers:encoder-")

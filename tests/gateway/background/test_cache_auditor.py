@@ -85,9 +85,9 @@ async def test_a_served_answer_is_called_again_and_compared(
         await keep(stack, STORED)
         deployment = stack.small.otherwise = Deployment(fresh)
         await serve_one(stack, 1)
-        await until(lambda: len(stack.gateway._answers.audits))
+        await until(lambda: len(stack.gateway._cache.audits))
 
-        (record,) = stack.gateway._answers.audits
+        (record,) = stack.gateway._cache.audits
         assert (record.verdict, record.by, record.was_served, record.weight) == (verdict, by, True, 1.0)
         assert record.texts is None
         assert deployment.num_audits == 1
@@ -106,7 +106,7 @@ async def test_a_wrong_answer_is_not_given_to_similar_questions_again(tmp_path: 
         await keep(stack, STORED)
         stack.small.otherwise = Deployment("Press 2.")
         await serve_one(stack, 1)
-        await until(lambda: len(stack.gateway._answers.audits))
+        await until(lambda: len(stack.gateway._cache.audits))
         stack.small.otherwise = replies("Press 2.")
 
         assert cache_of(await call(stack, STORED)) == "hit-exact", "of its own question nobody said anything"
@@ -122,9 +122,9 @@ async def test_an_auditor_decides_where_the_policy_names_one(tmp_path: Path, fre
         stack.small.otherwise = Deployment(fresh)
         auditor = stack.large.otherwise = Deployment("")
         await serve_one(stack, 1)
-        await until(lambda: len(stack.gateway._answers.audits))
+        await until(lambda: len(stack.gateway._cache.audits))
 
-        (record,) = stack.gateway._answers.audits
+        (record,) = stack.gateway._cache.audits
         assert (record.verdict, record.by, auditor.num_audited) == ("right", "judge", 1)
         assert record.texts is not None
         assert record.texts.cached_prompt == STORED
@@ -136,9 +136,9 @@ async def test_nothing_is_sent_in_the_background_under_load(tmp_path: Path) -> N
     async with similar(tmp_path, AUDITED) as (stack, _):
         await keep(stack, STORED)
         deployment = stack.small.otherwise = Deployment("")
-        stack.gateway._answers.auditor._guard.strain = Strain.STRAINED
+        stack.gateway._cache.auditor._guard.strain = Strain.STRAINED
         await serve_one(stack, 1)
-        stack.gateway._answers.auditor._guard.strain = Strain.NONE
+        stack.gateway._cache.auditor._guard.strain = Strain.NONE
         metrics = (await stack.get("/metrics", admin=True)).body.decode()
         assert 'penstock_cache_audits_total{verdict="skipped"} 1.0' in metrics
         assert deployment.num_audits == 0
@@ -152,10 +152,10 @@ async def test_a_stream_of_wrong_answers_tightens_the_tier_and_closes_it(tmp_pat
             stack.small.otherwise = replies(f"Answer {number}.")
             await keep(stack, f"Where can one find out when {name} was born and where and why?")
             stack.small.otherwise = Deployment("Something else, in 1999.", patience_s=0.2)
-            known = len(stack.gateway._answers.audits)
+            known = len(stack.gateway._cache.audits)
             reply = await call(stack, f"Where can one find out when {name} was born and where and why and how?")
             if cache_of(reply) == "hit-semantic":
-                await until(lambda known=known: len(stack.gateway._answers.audits) > known)
+                await until(lambda known=known: len(stack.gateway._cache.audits) > known)
             seen.append(stats_of(stack).level)
             if seen[-1] == CLOSED:
                 break
@@ -165,11 +165,11 @@ async def test_a_stream_of_wrong_answers_tightens_the_tier_and_closes_it(tmp_pat
 
         stack.small.otherwise = replies("Both in the usual place.")
         await keep(stack, "Which of these two is the one that grows in a garden by the sea?")
-        known = len(stack.gateway._answers.audits)
+        known = len(stack.gateway._cache.audits)
         reply = await call(stack, "Which of these two is the one that grows in a large garden by the sea?")
         assert cache_of(reply) == "miss"
-        await until(lambda: len(stack.gateway._answers.audits) > known)
-        record = next(iter(stack.gateway._answers.audits))
+        await until(lambda: len(stack.gateway._cache.audits) > known)
+        record = next(iter(stack.gateway._cache.audits))
         assert (record.verdict, record.was_served) == ("right", False), "closed, it learns from what is said anyway"
 
 
@@ -180,8 +180,8 @@ async def test_what_is_requested_often_is_audited_however_small_the_share(tmp_pa
         deployment = stack.small.otherwise = Deployment("Press 2.")
         for _ in range(MAX_EXPOSURES):
             assert cache_of(await call(stack, "How do I reset the password of a Danish mailbox?")) == "hit-semantic"
-        await until(lambda: len(stack.gateway._answers.audits))
-        (record,) = stack.gateway._answers.audits
+        await until(lambda: len(stack.gateway._cache.audits))
+        (record,) = stack.gateway._cache.audits
         assert (record.verdict, record.weight, deployment.num_audits) == ("wrong", 1.0, 1)
         assert record.differences != ()
 
@@ -192,10 +192,10 @@ async def test_a_purge_takes_the_texts_for_review_with_it(tmp_path: Path) -> Non
         await keep(stack, STORED)
         stack.small.otherwise = Deployment("Press 1.")
         await serve_one(stack, 1)
-        await until(lambda: len(stack.gateway._answers.audits))
+        await until(lambda: len(stack.gateway._cache.audits))
         purge = {"text": "PASSWORD", "dry_run": False}
         assert (await stack.call(purge, path="/admin/api/cache/purge", admin=True)).status == 200
-        assert [record.texts for record in stack.gateway._answers.audits] == [None]
+        assert [record.texts for record in stack.gateway._cache.audits] == [None]
 
 
 async def test_the_request_reports_of_its_neighbour(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ async def test_a_recorded_hit_has_its_audit_and_the_probability_of_it(
         await keep(stack, STORED)
         stack.small.otherwise = Deployment(fresh)
         await serve_one(stack, 1)
-        await until(lambda: len(stack.gateway._answers.audits))
+        await until(lambda: len(stack.gateway._cache.audits))
         await stack.until_idle()
         tape = stack.gateway.control.tape
         assert tape is not None

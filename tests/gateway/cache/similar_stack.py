@@ -48,8 +48,8 @@ async def similar(
         ),
     ) as stack:
         # A machine that is busy with other tests is no reason to audit less.
-        stack.gateway._answers.auditor._guard = OverloadGuard(memory_limit_bytes=None, resident_bytes=lambda: None)
-        await until(lambda: stack.gateway._answers.semantic._index is not None)
+        stack.gateway._cache.auditor._guard = OverloadGuard(memory_limit_bytes=None, resident_bytes=lambda: None)
+        await until(lambda: stack.gateway._cache.semantic._index is not None)
         yield stack, encoder
 
 
@@ -72,10 +72,10 @@ async def call(stack: Stack, text: str, **fields: Any) -> Reply:
 
 async def keep(stack: Stack, text: str, **fields: Any) -> Reply:
     """Call something new, and wait until similar questions can find it."""
-    before = stack.gateway._answers.semantic.num_entries
+    before = stack.gateway._cache.semantic.num_entries
     reply = await call(stack, text, **fields)
     assert (reply.status, cache_of(reply)) == (200, "miss"), reply.body[:500]
-    await until(lambda: stack.gateway._answers.semantic.num_entries > before)
+    await until(lambda: stack.gateway._cache.semantic.num_entries > before)
     return reply
 
 
@@ -86,7 +86,7 @@ def cache_of(reply: Reply) -> str:
 
 def stats_of(stack: Stack, whose: TenantRoute = ME) -> RouteStats:
     """What the gateway knows of one tenant's route."""
-    return stack.gateway._answers.route_stats.of(whose)
+    return stack.gateway._cache.route_stats.of(whose)
 
 
 def echo(delay_s: float = 0.0) -> Any:

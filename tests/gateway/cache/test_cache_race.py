@@ -35,7 +35,7 @@ async def test_a_deployment_that_is_faster_answers_and_nothing_is_cut(tmp_path: 
 
         assert (cache_of(reply), reply.status) == ("miss", 200)
         assert stack.lines()[-1]["outcome"] == "completed"
-        await until(lambda: stack.gateway._answers.semantic.num_entries == 2)
+        await until(lambda: stack.gateway._cache.semantic.num_entries == 2)
 
 
 async def test_a_client_that_leaves_during_the_lookup_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ async def test_a_long_stream_is_moved_off_the_loop_and_then_given(tmp_path: Path
         stack.small.otherwise = long_one
         first = await stack.call(chat(**WITH_USAGE))
         for _ in range(400):
-            if stack.gateway._answers.exact.num_entries:
+            if stack.gateway._cache.exact.num_entries:
                 break
             await asyncio.sleep(0.005)
         second = await stack.call(chat(**WITH_USAGE))

@@ -15,7 +15,7 @@ from tests.gateway.stack import Stack
 
 def note_times(stack: Stack, *, lookup_s: float, response_s: float, stream: bool = False) -> None:
     """Have the gateway know these times of the route's only deployments."""
-    answers = stack.gateway._answers
+    answers = stack.gateway._cache
     times, now = answers.route_stats.times, answers.similar._clock()
     for _ in range(20):
         times.note_lookup(lookup_s, 0.0, 0, now)
@@ -36,7 +36,7 @@ async def test_a_lookup_that_would_be_late_is_skipped_and_its_response_indexed(t
         note_times(stack, lookup_s=5.0, response_s=0.001)
         assert cache_of(await call(stack, NEAR)) == "miss"
         assert await num_missed(stack, "skipped") == 1
-        await until(lambda: stack.gateway._answers.semantic.num_entries == 2)
+        await until(lambda: stack.gateway._cache.semantic.num_entries == 2)
         assert len(encoder.texts) == 2, "the response was encoded without a lookup"
 
 
@@ -68,7 +68,7 @@ async def test_lookups_begin_again_by_themselves_once_the_upstream_is_slow_again
     async with similar(tmp_path) as (stack, _):
         await keep(stack, STORED)
         note_times(stack, lookup_s=0.05, response_s=0.001)
-        times, now = stack.gateway._answers.route_stats.times, stack.gateway._answers.similar._clock()
+        times, now = stack.gateway._cache.route_stats.times, stack.gateway._cache.similar._clock()
         source = ResponseOrigin("main", "", False)
         assert not times.may_begin(source, 0, now)
         num_slow = 0
@@ -95,7 +95,7 @@ async def test_a_lookup_that_ends_after_the_response_is_late(tmp_path: Path) -> 
         before, may_run = await num_missed(stack, "late"), encoder.hold()
         assert cache_of(await call(stack, NEAR)) == "miss"
         may_run.set()
-        await until(lambda: stack.gateway._answers.semantic.num_entries == 2)
+        await until(lambda: stack.gateway._cache.semantic.num_entries == 2)
         assert await num_missed(stack, "late") == before + 1
 
 

@@ -222,7 +222,7 @@ async def test_a_purge_takes_an_answer_out_of_both_tiers(tmp_path: Path) -> None
         await keep(stack, STORED)
         purge = {"text": "password", "dry_run": False}
         assert (await stack.call(purge, path="/admin/api/cache/purge", admin=True)).json["covered"] == 1
-        assert stack.gateway._answers.semantic.num_entries == 0
+        assert stack.gateway._cache.semantic.num_entries == 0
         assert cache_of(await call(stack, NEAR)) == "miss"
 
 

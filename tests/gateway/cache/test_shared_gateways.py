@@ -40,8 +40,8 @@ async def call(stack: Stack, text: str) -> str:
 async def until_entries(stack: Stack, count: int) -> float:
     """Seconds until that many answers are stored."""
     started_at = time.monotonic()
-    while stack.gateway._cache.num_entries != count:
-        assert time.monotonic() - started_at < PATIENCE_S, stack.gateway._cache.num_entries
+    while stack.gateway._cache.exact.num_entries != count:
+        assert time.monotonic() - started_at < PATIENCE_S, stack.gateway._cache.exact.num_entries
         await asyncio.sleep(0.01)
     return time.monotonic() - started_at
 

@@ -49,7 +49,7 @@ async def send_as(stack: Stack, tenant: str, text: str, **headers: str) -> Reply
 
 
 async def until_indexed(stack: Stack, count: int) -> None:
-    await until(lambda: stack.gateway._answers.semantic.num_entries >= count)
+    await until(lambda: stack.gateway._cache.semantic.num_entries >= count)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ async def test_a_changed_meaning_is_a_miss_even_at_a_similarity_of_one(
     policy = similar_policy(tmp_path, "ttl_s: 60, audit_ratio: 0.0, max_error_ratio: 0.05")
     match_models = MatchModels(first=MatchModels.shipped().first, encoder_id=None, learn=MatchModels.shipped().learn)
     async with running(tmp_path, policy=policy, load_encoder=encoder.load, match_models=match_models) as stack:
-        await until(lambda: stack.gateway._answers.semantic._index is not None)
+        await until(lambda: stack.gateway._cache.semantic._index is not None)
         await keep(stack, stored)
         stack.small.otherwise = echo(SLOW_S)
         assert cache_of(await call(stack, stored.replace("?", " ?"))) == "hit-semantic"

@@ -70,7 +70,7 @@ def url_of(proxy: FaultProxy) -> str:
 
 async def until_found(stack: Stack, count: int) -> None:
     """Until similar questions may find so many."""
-    await until(lambda: stack.gateway._answers.semantic.num_entries == count)
+    await until(lambda: stack.gateway._cache.semantic.num_entries == count)
 
 
 async def until_notified(stack: Stack) -> None:
@@ -188,7 +188,7 @@ async def test_whoever_leaves_and_whatever_the_store_breaks_off_every_tenant_get
             assert answered > 64
             for stack in (one, other):
                 await until_notified(stack)
-                entries = list(stack.gateway._answers.exact.tier)
+                entries = list(stack.gateway._cache.exact.tier)
                 assert {entry.tenant for entry in entries} == set(TENANTS)
                 for entry in entries:
                     assert re.findall(rb"For (\w+) only", entry.answer) == [entry.tenant.encode()]

@@ -167,7 +167,6 @@ def test_the_whole_takes_the_first_token_and_a_pace_for_the_rest() -> None:
     forecast = DeploymentForecast()
     whole = forecast.total_s(0.0, Price(100, 100, 101))
     assert whole == pytest.approx(forecast.ttft_s(0.0, 100) + 100 * forecast.tpot_s(0.0))
-    assert forecast.engine_wait_s(0.0) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_an_engine_that_starts_reports_it() -> None:

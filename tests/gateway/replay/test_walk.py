@@ -24,7 +24,7 @@ async def test_a_cached_response_that_is_gone_is_compared_with_a_new_answer(tmp_
         found = await replayed(stack, hit.headers["x-request-id"], bisect=True)
         assert (found["is_equal"], found["compared"], found["first"]) == (True, "origin", None)
 
-        stack.gateway._cache.purge(Selection(), dry_run=False)
+        stack.gateway._cache.exact.purge(Selection(), dry_run=False)
         stack.small.otherwise = answers_with("new", _STATE)
         found = await replayed(stack, hit.headers["x-request-id"], bisect=True)
         assert found["is_equal"] is False
@@ -37,7 +37,7 @@ async def test_a_similar_answer_that_is_served_now_is_named_and_not_counted(tmp_
     async with similar(tmp_path, settings=SETTINGS) as (stack, _):
         stack.small.otherwise = answers_with("mine")
         first = await keep(stack, STORED, temperature=0)
-        stack.gateway._cache.purge(Selection(), dry_run=False)
+        stack.gateway._cache.exact.purge(Selection(), dry_run=False)
         stack.small.otherwise = answers_with("theirs")
         await keep(stack, NEAR, temperature=0)
         stack.small.otherwise = answers_with("mine")

@@ -11,7 +11,14 @@ import pytest
 
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.connector import Connector
-from gateway.upstreams.http1.errors import ConnectError, ConnectTimeout, ResolveError, TlsError, TotalTimeout
+from gateway.upstreams.http1.errors import (
+    ConnectError,
+    ConnectTimeout,
+    ExchangePhase,
+    ResolveError,
+    TlsError,
+    TotalTimeout,
+)
 from gateway.upstreams.http1.request import ExchangeTimeouts
 from gateway.upstreams.http1.target import Target
 from gateway.upstreams.pool import ConnectionPool, PoolLimits
@@ -44,7 +51,7 @@ async def test_nobody_listening_is_a_connect_error_and_nothing_was_sent() -> Non
     opened = client(f"http://engine:{free_port()}", "127.0.0.1", "127.0.0.2")
     with pytest.raises(ConnectError) as caught:
         await opened.warm(1)
-    assert not caught.value.request_sent
+    assert caught.value.phase is ExchangePhase.CONNECT
     await opened.aclose()
 
 

@@ -8,7 +8,7 @@ import gc
 import pytest
 
 from gateway.app.connections.upstream_clients import open_upstream
-from gateway.upstreams.http1.errors import ClosedEarly, ConnectError, PoolFull, ResponseClosed
+from gateway.upstreams.http1.errors import ClosedEarly, ConnectError, ExchangePhase, PoolFull, ResponseClosed
 from gateway.upstreams.http1.target import Target
 from gateway.upstreams.pool import PoolLimits
 from tests.gateway.upstreams.conftest import FakeClock, Serve
@@ -91,11 +91,7 @@ async def test_does_not_resend_on_a_fresh_connection(serve: Serve) -> None:
     upstream, client = await serve(sending_then_closing())
     with pytest.raises(ClosedEarly) as caught:
         await client.send(POST, NO_TIMEOUTS)
-    assert (caught.value.response_started, caught.value.is_safe_to_resend, caught.value.request_sent) == (
-        False,
-        True,
-        True,
-    )
+    assert (caught.value.phase, caught.value.response_started) == (ExchangePhase.HEAD, False)
     assert len(upstream.requests) == 1
 
 
@@ -161,7 +157,7 @@ async def test_refuses_above_the_limit_instead_of_queueing(serve: Serve) -> None
     held = [await client.send(POST, NO_TIMEOUTS) for _ in range(2)]
     with pytest.raises(PoolFull) as caught:
         await client.send(POST, NO_TIMEOUTS)
-    assert not caught.value.request_sent
+    assert caught.value.phase is ExchangePhase.CONNECT
     for response in held:
         response.close()
     (await client.send(POST, NO_TIMEOUTS)).close()

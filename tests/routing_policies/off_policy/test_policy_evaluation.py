@@ -13,7 +13,6 @@ from routing_policies.off_policy.policy_evaluation import (
     EvaluatedMeasure,
     PolicyEvaluation,
     evaluate_beside,
-    evaluate_policy,
 )
 from routing_policies.policy.document import Policy
 from routing_policies.replay import RecordedRequest, RecordedVerdict
@@ -42,7 +41,7 @@ REQUESTS, VERDICTS = recorded()
 def evaluated(
     new: Policy, requests: Sequence[RecordedRequest] = REQUESTS, ran: Policy | None = None
 ) -> dict[str, EvaluatedMeasure]:
-    found = evaluate_policy(new, ran or policy(), requests, VERDICTS)
+    found = evaluate_beside(new, ran or policy(), requests, VERDICTS).new
     assert found.why_not is None
     return {measure.name: measure for measure in found.measures}
 
@@ -70,8 +69,7 @@ def test_the_figures_of_an_untried_policy_are_near_those_it_would_have() -> None
 def test_differences_are_of_the_same_requests_and_in_the_unit_of_the_figure() -> None:
     new = policy("candidates: [small, large]")
     both = evaluate_beside(new, policy(), REQUESTS, VERDICTS)
-    assert both.recorded == evaluate_policy(policy(), policy(), REQUESTS, VERDICTS)
-    assert both.new == evaluate_policy(new, policy(), REQUESTS, VERDICTS)
+    assert both.recorded == evaluate_beside(policy(), policy(), REQUESTS, VERDICTS).new
     values = [{one.name: one.estimate for one in side.measures} for side in (both.new, both.recorded)]
     found = {one.name: one.difference for one in both.differences}
     assert found.keys() == {"good_ratio", "cost_per_1k", "slow_ratio", "ttft_ms"}
@@ -132,12 +130,12 @@ def test_too_little_exploration_is_reported() -> None:
     requests, _ = recorded(1_500, ratio=0.04)
     found = evaluated(policy("candidates: [small, large]"), requests)
     assert "effective sample size" in (found["good_ratio"].why_not or "")
-    few = evaluate_policy(policy("candidates: [small]"), policy(), requests[:50], [])
+    few = evaluate_beside(policy("candidates: [small]"), policy(), requests[:50], []).new
     assert few == PolicyEvaluation(num_requests=50, why_not="50 requests are recorded; 200 are needed")
 
 
 def test_without_feedback_quality_is_unknown() -> None:
-    found = evaluate_policy(policy("candidates: [small, large]"), policy(), REQUESTS, [])
+    found = evaluate_beside(policy("candidates: [small, large]"), policy(), REQUESTS, []).new
     (quality,) = (measure for measure in found.measures if measure.name == "good_ratio")
     assert "no feedback was recorded" in (quality.why_not or "")
     (cost,) = (measure for measure in found.measures if measure.name == "cost_per_1k")
@@ -146,7 +144,7 @@ def test_without_feedback_quality_is_unknown() -> None:
 
 def test_a_verdict_of_another_tenant_does_not_count() -> None:
     theirs = [msgspec.structs.replace(verdict, tenant="other") for verdict in VERDICTS]
-    found = evaluate_policy(policy(), policy(), REQUESTS, theirs)
+    found = evaluate_beside(policy(), policy(), REQUESTS, theirs).new
     (quality,) = (measure for measure in found.measures if measure.name == "good_ratio")
     assert quality.estimate is not None
     assert quality.estimate.propensity.value == 1.0
@@ -188,7 +186,7 @@ def similar(wrong_ratio: float, *, audited: bool = True) -> tuple[list[RecordedR
 def wrong_hits(
     new: Policy, requests: Sequence[RecordedRequest], verdicts: Sequence[RecordedVerdict]
 ) -> EvaluatedMeasure:
-    found = evaluate_policy(new, policy(rest=SEMANTIC), requests, verdicts)
+    found = evaluate_beside(new, policy(rest=SEMANTIC), requests, verdicts).new
     return next(measure for measure in found.measures if measure.name == "wrong_hit_ratio")
 
 
@@ -217,6 +215,6 @@ def test_an_audit_without_a_verdict_counts_as_right_and_as_wrong() -> None:
 
 def test_answers_that_only_the_cache_gave_are_not_known_of_a_policy_without_it() -> None:
     requests, verdicts = similar(0.1)
-    found = evaluate_policy(policy(), policy(rest=SEMANTIC), requests, verdicts)
+    found = evaluate_beside(policy(), policy(rest=SEMANTIC), requests, verdicts).new
     cost = next(measure for measure in found.measures if measure.name == "cost_per_1k")
     assert "the cache answered" in (cost.why_not or "")

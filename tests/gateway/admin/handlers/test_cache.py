@@ -54,7 +54,7 @@ async def test_admins_see_the_error_budget_and_review_audits(tmp_path: Path) -> 
         await keep(stack, STORED)
         stack.small.otherwise = Deployment("Press 2.")
         served = await call(stack, NEAR)
-        await until(lambda: len(stack.gateway._answers.audits) == 1)
+        await until(lambda: len(stack.gateway._cache.audits) == 1)
 
         shown = (await stack.get("/admin/api/cache", admin=True)).json
         (route,) = shown["routes"]

@@ -67,7 +67,7 @@ class Held:
 async def until_followed(stack: Stack, num: int = 1) -> None:
     """Until so many requests wait for the answer under way."""
     for _ in range(400):
-        if sum(shared.num_followers for shared in stack.gateway._answers.exact._shared._by_key.values()) >= num:
+        if sum(shared.num_followers for shared in stack.gateway._cache.exact._shared._by_key.values()) >= num:
             return
         await asyncio.sleep(0.005)
     raise AssertionError("nobody follows")
@@ -211,7 +211,7 @@ async def test_hundreds_of_thousands_of_choices_are_passed_on_and_not_stored(tmp
         reply = await stack.call(chat(stream=True))
         assert many in reply.body
         await stack.until_idle()
-        assert stack.gateway._answers.exact.num_entries == 0
+        assert stack.gateway._cache.exact.num_entries == 0
         assert stack.lines()[0]["outcome"] == "completed"
 
 

@@ -30,7 +30,7 @@ def unloaded(embedder: Embedder) -> Iterator[None]:
 
 async def test_what_found_a_full_queue_is_indexed_once_the_encoder_has_time(tmp_path: Path) -> None:
     async with similar(tmp_path) as (stack, encoder):
-        answers = stack.gateway._answers
+        answers = stack.gateway._cache
         may_run, answers.embedder._max_waiting = encoder.hold(), 1
         for text in ("Which trees grow by the sea?", "Where do old ships go at night?", STORED):
             assert cache_of(await call(stack, text)) == "miss"
@@ -47,7 +47,7 @@ async def test_what_found_a_full_queue_is_indexed_once_the_encoder_has_time(tmp_
 
 async def test_what_came_before_the_encoder_was_loaded_is_indexed_later(tmp_path: Path) -> None:
     async with similar(tmp_path) as (stack, _):
-        answers = stack.gateway._answers
+        answers = stack.gateway._cache
         with unloaded(answers.embedder):
             assert cache_of(await call(stack, STORED)) == "miss"
             assert answers.late.num_waiting == 1
@@ -58,7 +58,7 @@ async def test_what_came_before_the_encoder_was_loaded_is_indexed_later(tmp_path
 
 async def test_what_is_purged_meanwhile_is_not_indexed(tmp_path: Path) -> None:
     async with similar(tmp_path) as (stack, _):
-        answers = stack.gateway._answers
+        answers = stack.gateway._cache
         with unloaded(answers.embedder):
             await call(stack, STORED)
             purge = {"text": STORED, "dry_run": False}

@@ -183,7 +183,7 @@ async def test_another_context_s_answer_is_no_prediction(tmp_path: Path) -> None
         await keep(stack, STORED)
         await call(stack, NEAR, temperature=0.5)
         assert "prediction" not in last_body(stack)
-        await until(lambda: stack.gateway._answers.semantic.num_entries == 2)
+        await until(lambda: stack.gateway._cache.semantic.num_entries == 2)
         await call(stack, "How do I change the shape of a lamp?", temperature=0.5)
         assert last_body(stack)["prediction"]["content"] == f"You asked: {NEAR}"
 

@@ -1,15 +1,10 @@
-"""Errors between the gateway and an upstream: where each came up, and whether a retry is safe."""
+"""Errors between the gateway and an upstream: where each came up."""
 
 from __future__ import annotations
 
-from gateway.upstreams.http1.errors import ConnectError, UpstreamError
+from gateway.upstreams.http1.errors import ConnectError, ExchangePhase, UpstreamError
 
 
-def test_every_error_names_the_place_and_whether_to_resend() -> None:
+def test_a_refused_connection_came_before_the_request() -> None:
     error: UpstreamError = ConnectError("refused")
-    assert (error.phase.value, error.response_started, error.request_sent, error.is_safe_to_resend) == (
-        "connect",
-        False,
-        False,
-        True,
-    )
+    assert (error.phase, error.response_started) == (ExchangePhase.CONNECT, False)
