@@ -68,6 +68,16 @@ def anchors(file: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_each_figure_of_the_readme_stands_in_the_benchmarks_with_its_command() -> None:
+    text, stated = (ROOT / "README.md").read_text(), (ROOT / "docs/benchmarks.md").read_text()
+    rows = re.findall(r"^\| [^|]+ \| ([^|]+) \| (`penstock bench [^`]+`|same) \|$", text, re.MULTILINE)
+    assert len(rows) > 5
+    for figures, command in rows:
+        assert command in stated
+        for number in re.findall(r"\d+(?:[.,]\d+)*", figures):
+            assert re.search(rf"(?<![\d.,]){re.escape(number)}(?!\d|[.,]\d)", stated), (figures, command)
+
+
 def test_every_page_is_reachable_from_the_readme() -> None:
     found, queue = set[Path](), [ROOT / "README.md"]
     while queue:
