@@ -78,6 +78,18 @@ def _project_chunk(projection, inputs, tokens, chunk, out):
 
 
 @compiled
+def _project_up_to(projection, inputs, tokens, codes, chunk, first, end, out, phase):
+    """Compute chunks `first` to `end` of a phase, which are a projection's, from `chunk` on; return the next one."""
+    if chunk < end:
+        ready = prepared(projection, inputs, tokens, codes)
+        while chunk < end:
+            _project_chunk(projection, ready, tokens, chunk - first, out)
+            finish(phase)
+            chunk = take(phase)
+    return chunk
+
+
+@compiled
 def _project_phase(net, step, inputs, phase, scratch, codes):
     """Execute one thread's part of the projections, and of the convolutions behind the first of them."""
     tokens = step.num_tokens
@@ -92,18 +104,8 @@ def _project_phase(net, step, inputs, phase, scratch, codes):
             _convolve(net, step, first, min(CHUNK, net.qkv.num_outputs - first), scratch)
             finish(phase)
             chunk = take(phase)
-    if chunk < behind_gates:
-        ready = prepared(net.gate, inputs, tokens, codes)
-        while chunk < behind_gates:
-            _project_chunk(net.gate, ready, tokens, chunk - behind_channels, step.gates)
-            finish(phase)
-            chunk = take(phase)
-    if chunk < num_chunks:
-        ready = prepared(net.rates_decays, inputs, tokens, codes)
-        while chunk < num_chunks:
-            _project_chunk(net.rates_decays, ready, tokens, chunk - behind_gates, step.rates)
-            finish(phase)
-            chunk = take(phase)
+    chunk = _project_up_to(net.gate, inputs, tokens, codes, chunk, behind_channels, behind_gates, step.gates, phase)
+    _project_up_to(net.rates_decays, inputs, tokens, codes, chunk, behind_gates, num_chunks, step.rates, phase)
     wait(phase, num_chunks)
 
 
