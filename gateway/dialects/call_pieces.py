@@ -24,8 +24,8 @@ class _Call:
         if self.is_named:
             return piece
         self.is_custom = self.is_custom or piece.custom is not None
-        self.texts.append(text_of(piece))
-        name = name_of(piece)
+        self.texts.append(call_text(piece))
+        name = call_name(piece)
         return self.named(name) if name else None
 
     def named(self, name: str) -> CallPiece:
@@ -74,11 +74,11 @@ class CallPieces:
         """Return the call that the piece continues; None if it begins one."""
         if piece.index is not None:
             call = self._by_index.get(piece.index)
-            is_other = call is not None and call.id and piece.id and call.id != piece.id and name_of(piece)
+            is_other = call is not None and call.id and piece.id and call.id != piece.id and call_name(piece)
             return None if is_other else call
         if piece.id:
             return self._by_id.get(piece.id)
-        return None if name_of(piece) or not self._calls else self._calls[-1]
+        return None if call_name(piece) or not self._calls else self._calls[-1]
 
     def _begin(self) -> _Call:
         call = _Call(len(self._calls))
@@ -86,19 +86,19 @@ class CallPieces:
         return call
 
 
-def name_of(piece: CallPiece) -> str:
+def call_name(piece: CallPiece) -> str:
     """Return the name in a piece; empty without one."""
     given = piece.custom or piece.function
     return (given.name if given is not None else None) or ""
 
 
-def text_of(piece: CallPiece) -> str:
+def call_text(piece: CallPiece) -> str:
     """Return the arguments in a piece, or the input of a custom tool."""
     if piece.custom is not None:
         return piece.custom.input or ""
     return (piece.function.arguments if piece.function is not None else None) or ""
 
 
-def is_whole(pieces: list[str]) -> bool:
+def are_whole_arguments(pieces: list[str]) -> bool:
     """Return whether the arguments so far are a JSON value, to which nothing can be added."""
     return document_of("".join(pieces).encode()) is not None

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.chat.json_members import encoded
-from gateway.dialects.call_pieces import CallPieces, is_whole, name_of, text_of
+from gateway.dialects.call_pieces import CallPieces, are_whole_arguments, call_name, call_text
 from gateway.dialects.chat_events import CallPiece, ChatEvent, ChatEvents, ChoicePiece, DeltaPiece
 from gateway.dialects.messages.answer import MESSAGE_MEMBERS, message_head
 from gateway.dialects.messages.errors import error_event_of
@@ -201,14 +201,14 @@ class MessageStream:
         self._close(block)
 
     def _take_call(self, place: int, piece: CallPiece) -> None:
-        arguments = text_of(piece)
+        arguments = call_text(piece)
         if place == self._call:
             self._write_arguments(arguments)
         elif place in self._waiting:
             self._waiting[place][1].append(arguments)
         elif place not in self._begun:
             self._waiting[place] = piece, [arguments]
-            while self._waiting and (self._call is None or is_whole(self._arguments)):
+            while self._waiting and (self._call is None or are_whole_arguments(self._arguments)):
                 self._begin_call(next(iter(self._waiting)))
         elif arguments.strip():
             raise UpstreamFailed("The deployment went on with a tool call behind what followed it. Try again.")
@@ -219,7 +219,7 @@ class MessageStream:
         self._close()
         self._call, self._has_call = place, True
         self._begun.add(place)
-        identifier, name = first.id or f"toolu_{place}", name_of(first)
+        identifier, name = first.id or f"toolu_{place}", call_name(first)
         self._begin("tool_use", {"type": "tool_use", "id": identifier, "name": name, "input": {}})
         self._write_arguments("".join(arguments))
 
@@ -265,7 +265,7 @@ class MessageStream:
         if self._is_over or not self._is_started:
             return
         for place, piece in self._calls.rest():
-            self._waiting[place] = piece, [text_of(piece)]
+            self._waiting[place] = piece, [call_text(piece)]
         for place in sorted(self._waiting):
             self._begin_call(place)
         self._close()

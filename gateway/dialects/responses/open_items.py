@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from gateway.dialects.call_pieces import is_whole
+from gateway.dialects.call_pieces import are_whole_arguments
 from gateway.dialects.responses.event_writer import DeltaForm, EventWriter
 from gateway.dialects.responses.output_items import (
     call_item,
@@ -204,7 +204,7 @@ class OpenCall:
     @property
     def is_whole(self) -> bool:
         """Return whether the arguments so far are a JSON value, to which nothing can be added."""
-        return not self._is_custom and is_whole(self._pieces)
+        return not self._is_custom and are_whole_arguments(self._pieces)
 
     def add(self, piece: str) -> None:
         """Add a piece of the arguments.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.dialects.call_pieces import CallPieces, name_of, text_of
+from gateway.dialects.call_pieces import CallPieces, call_name, call_text
 from gateway.dialects.chat_events import CallPiece, ChatEvent, ChatEvents, ChoicePiece, DeltaPiece
 from gateway.dialects.responses.event_writer import EventWriter
 from gateway.dialects.responses.failures import failure_of_event, response_error
@@ -20,19 +20,8 @@ class ResponseStream:
     """Translator of one stream: `feed` pieces cut anywhere, `finish` with the last one."""
 
     __slots__ = (
-        *(
-            "_call_pieces",
-            "_calls",
-            "_events",
-            "_failure",
-            "_frame",
-            "_is_over",
-            "_message",
-            "_num_chars",
-            "_output",
-            "_penstock",
-        ),
-        *("_finish_reason", "_reasoning", "_tier", "_usage", "_writer", "has_begun", "response"),
+        *("_call_pieces", "_calls", "_events", "_failure", "_finish_reason", "_frame", "_is_over", "_message"),
+        *("_num_chars", "_output", "_penstock", "_reasoning", "_tier", "_usage", "_writer", "has_begun", "response"),
     )
 
     def __init__(self, frame: ResponseFrame) -> None:
@@ -154,7 +143,7 @@ class ResponseStream:
 
     def _take_call(self, number: int, piece: CallPiece) -> None:
         call = self._calls.get(number) or self._open_call(number, piece)
-        if given := text_of(piece):
+        if given := call_text(piece):
             self._num_chars += len(given)
             call.add(given)
 
@@ -183,7 +172,7 @@ class ResponseStream:
         is_custom = piece.custom is not None
         item_id = self._frame.item_id("ctc" if is_custom else "fc", place)
         ids = (item_id, piece.id or self._frame.item_id("call", place))
-        call = OpenCall(self._writer, ids, place, is_custom=is_custom, name=name_of(piece))
+        call = OpenCall(self._writer, ids, place, is_custom=is_custom, name=call_name(piece))
         self._calls[number] = call
         return call
 

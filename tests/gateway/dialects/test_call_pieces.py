@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.completion.assembly import assembled
-from gateway.dialects.call_pieces import CallPieces, is_whole, name_of, text_of
+from gateway.dialects.call_pieces import CallPieces, are_whole_arguments, call_name, call_text
 from gateway.dialects.chat_events import CallFunction, CallInput, CallPiece
 from gateway.dialects.messages.stream import MessageStream
 from gateway.dialects.responses.stream import ResponseStream
@@ -21,9 +21,7 @@ Calls = list[tuple[str, str]]
 """Names and arguments."""
 
 
-def piece(
-    index: int | None = None, id: str | None = None, name: str | None = None, arguments: str = ""
-) -> dict[str, Any]:
+def piece(index: int | None = None, id: str | None = None, name: str = "", arguments: str = "") -> dict[str, Any]:
     """A piece with the members that are given."""
     members = {"index": index, "id": id, "function": {"arguments": arguments, **({"name": name} if name else {})}}
     return {key: value for key, value in members.items() if value is not None}
@@ -137,7 +135,7 @@ def test_the_first_piece_passed_on_has_all_that_came() -> None:
 def test_a_custom_tool_has_its_input() -> None:
     found = CallPieces().take(CallPiece(index=0, id="a", custom=CallInput("shell", "ls")))
     assert found is not None
-    assert (name_of(found[1]), text_of(found[1])) == ("shell", "ls")
+    assert (call_name(found[1]), call_text(found[1])) == ("shell", "ls")
 
 
 def test_new_ids_on_pieces_without_a_name_are_the_same_call() -> None:
@@ -158,4 +156,4 @@ def test_an_empty_piece_is_no_call() -> None:
     ("pieces", "expected"), [([], False), (["{", "}"], True), (['{"a"'], False), (['{"h":"\\ud83d"}'], True)]
 )
 def test_whole_arguments(pieces: list[str], expected: bool) -> None:
-    assert is_whole(pieces) is expected
+    assert are_whole_arguments(pieces) is expected

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 
-from gateway.dialects.chat_events import ChatEvents
+from gateway.dialects.chat_events import ChatEvent, ChatEvents
 from gateway.errors import UpstreamFailed
 
 STREAM = (
@@ -92,19 +90,19 @@ def test_an_event_that_waits_comes_before_the_end() -> None:
 
 
 def test_halves_in_pieces_of_arguments_meet() -> None:
-    deltas = [r'{"tool_calls":[{"index":0,"function":{"arguments":"%s"}}]}' % part for part in (r"[\ud83c", r"\udf0a]")]
-    found = ChatEvents().finish(b"".join(map(event_with, deltas)))
-    pieces = [call for event in found for choice in event.choices or () for call in choice.delta.tool_calls]  # type: ignore[union-attr]
-    assert "".join(call.function.arguments for call in pieces) == "[\U0001f30a]"
+    head, tail = '{"tool_calls":[{"index":0,"function":{"arguments":"', '"}}]}'
+    stream = event_with(head + r"[\ud83c" + tail) + event_with(head + r"\udf0a]" + tail)
+    assert "".join(arguments_in(ChatEvents().finish(stream))) == "[\U0001f30a]"
+
+
+def arguments_in(events: list[ChatEvent]) -> list[str]:
+    deltas = [choice.delta for event in events for choice in event.choices or () if choice.delta is not None]
+    functions = [call.function for delta in deltas for call in delta.tool_calls or () if call.function is not None]
+    return [function.arguments or "" for function in functions]
 
 
 def test_parts_and_objects_are_texts() -> None:
     parts = event_with('{"content":[{"type":"text","text":"low "},{"type":"text","text":"tide"}]}')
     call = event_with('{"tool_calls":[{"index":0,"id":"t","function":{"name":"f","arguments":{"at":1.50}}}]}')
-    for first, second in pairwise([parts, call, parts]):
-        events = ChatEvents()
-        deltas = [choice.delta for event in events.finish(first + second) for choice in event.choices or ()]
-        contents = [delta.content for delta in deltas if delta is not None and delta.content]
-        calls = [piece for delta in deltas if delta is not None for piece in delta.tool_calls or ()]
-        assert contents == ["low tide"]
-        assert [piece.function.arguments for piece in calls if piece.function is not None] == ['{"at":1.50}']
+    assert texts(ChatEvents(), [parts + call]) == ["low tide"]
+    assert arguments_in(ChatEvents().finish(parts + call)) == ['{"at":1.50}']
