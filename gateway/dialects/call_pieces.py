@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.completion.answer_json import document_of
+import msgspec
+
 from gateway.dialects.chat_events import CallFunction, CallInput, CallPiece
 
 
@@ -101,4 +102,8 @@ def call_text(piece: CallPiece) -> str:
 
 def are_whole_arguments(pieces: list[str]) -> bool:
     """Return whether the arguments so far are a JSON value, to which nothing can be added."""
-    return document_of("".join(pieces).encode()) is not None
+    try:
+        msgspec.json.decode("".join(pieces))
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True

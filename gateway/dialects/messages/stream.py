@@ -44,8 +44,8 @@ _COMMENTED: Final = (b":", b"\n:")
 class MessageStream:
     """Translator of one stream: `feed` its pieces, cut anywhere; `finish` with the last one.
 
-    Pieces of a chat completion's calls may alternate; the blocks of a message follow each other. While a call is open
-    whose arguments are not whole, those of later calls wait, at the latest until the end.
+    Pieces of a chat completion's calls may alternate; the blocks of a message follow each other. A call that begins
+    while the open one's arguments are not whole waits until the end of the stream, and so do all after it.
     """
 
     __slots__ = (
@@ -74,7 +74,7 @@ class MessageStream:
         self._begun: set[int] = set()
         """Places of the calls whose blocks have begun."""
         self._waiting: dict[int, tuple[CallPiece, list[str]]] = {}
-        """First pieces and arguments of the calls that wait for the open one."""
+        """First pieces and arguments of the calls that wait for the end."""
         self._finish: str | None = None
         self._native: Any = None
         self._matched: Any = None
@@ -207,9 +207,10 @@ class MessageStream:
         elif place in self._waiting:
             self._waiting[place][1].append(arguments)
         elif place not in self._begun:
+            others_wait = bool(self._waiting)
             self._waiting[place] = piece, [arguments]
-            while self._waiting and (self._call is None or are_whole_arguments(self._arguments)):
-                self._begin_call(next(iter(self._waiting)))
+            if not others_wait and (self._call is None or are_whole_arguments(self._arguments)):
+                self._begin_call(place)
         elif arguments.strip():
             raise UpstreamFailed("The deployment went on with a tool call behind what followed it. Try again.")
 

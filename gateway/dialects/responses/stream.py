@@ -217,8 +217,8 @@ class ResponseStream:
     def _complete(self) -> None:
         reason = incomplete_reason(self._finish_reason)
         status: ItemStatus = "completed" if reason is None else "incomplete"
-        for call in self._call_pieces.rest():
-            self._take_call(*call)
+        for number, piece in self._call_pieces.rest():
+            self._take_call(number, piece)
         if not self._output:
             self._open_message()
         self._close_reasoning()

@@ -62,7 +62,7 @@ TEXT, INPUT = "ebb \U0001f30a, flow \ufffd.", {"port": "\ufffd", "days": [1]}
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_every_api_delivers_the_whole_answer(tmp_path: Path, stream: bool) -> None:
-    members = {"content": PARTS, "tool_calls": [{"index": 0, **CALL}]}
+    members: dict[str, Any] = {"content": PARTS, "tool_calls": [{"index": 0, **CALL}]}
     script = streaming(delta(**members), delta("tool_calls")) if stream else answering(members, "tool_calls")
     async with running(tmp_path) as stack:
         stack.small.scripts = [script, script]
