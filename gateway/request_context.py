@@ -15,7 +15,13 @@ from gateway.cache.exact.capture import Capture
 from gateway.cache.semantic.semantic_lookup import SemanticLookup
 from gateway.cache.semantic.semantic_tier import Embeds, Vector
 from gateway.deployments.flight import InFlightRequest
-from gateway.dialects.client_dialect import DialectExchange, StatefulExchange, TranslatedChannel, translated_response
+from gateway.dialects.client_dialect import (
+    OK,
+    DialectExchange,
+    StatefulExchange,
+    TranslatedChannel,
+    translated_response,
+)
 from gateway.errors import GatewayError, error_body, error_event, error_headers
 from gateway.http.asgi import Header, Scope, Send, edge_channel, respond
 from gateway.limits.body_budget import BodyReservation
@@ -259,7 +265,7 @@ class RequestContext:
         """Send a whole response."""
         if self.exchange is not None:
             headers, body = await translated_response(self.exchange, status, headers, body)
-            if isinstance(self.exchange, StatefulExchange):
+            if status == OK and isinstance(self.exchange, StatefulExchange):
                 body = await self.exchange.keep(body)
         self.record.status = status
         self.record.bytes_out = len(body)

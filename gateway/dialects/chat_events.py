@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
 from gateway.completion.answer_json import as_written, document_of
+from gateway.dialects.chat_spellings import in_usual_spelling
 from gateway.errors import UpstreamFailed
 from gateway.upstreams.http1.sse import SseDecoder, SseError
 
@@ -14,6 +17,10 @@ MAX_EVENT_BYTES: Final = 32 * 1024 * 1024
 _FIELD: Final = b"data: "
 _END: Final = b"\n\n"
 _DONE: Final = b"[DONE]"
+_HIGH_AT_END: Final = re.compile(rb'(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})"')
+"""First half of a surrogate pair at the end of a string."""
+_LOW_AT_BEGIN: Final = re.compile(rb'(?<!\\)"(\\u[dD][c-fC-F][0-9a-fA-F]{2})')
+"""Second half of a pair at the beginning of a string."""
 
 
 class CallFunction(msgspec.Struct, gc=False):
@@ -88,12 +95,18 @@ _decode: Final = msgspec.json.Decoder(ChatEvent, float_hook=as_written).decode
 
 
 class ChatEvents:
-    """Incremental reader of a stream: feed pieces, cut anywhere; get the events that they complete."""
+    """Incremental reader of a stream: feed pieces, cut anywhere; get the events that they complete.
 
-    __slots__ = ("_decoder", "is_done")
+    Some servers cut a text between the halves of a surrogate pair. The event with the first half then waits for the
+    next event, so that the character arrives whole.
+    """
+
+    __slots__ = ("_decoder", "_held", "is_done")
 
     def __init__(self) -> None:
         self._decoder: SseDecoder | None = None
+        self._held = b""
+        """Data of an event that waits for the other half of its last character."""
         self.is_done = False
         """True once `[DONE]` was read."""
 
@@ -106,33 +119,65 @@ class ChatEvents:
         if self._decoder is None and piece.startswith(_FIELD) and piece.endswith(_END):
             parts = piece[len(_FIELD) : -len(_END)].split(b"\n\ndata: ")
             if not any(b"\n" in part for part in parts):  # else a comment, a name or another line end
-                return [event for part in parts if (event := self._event(part)) is not None]
+                return self._events_of(parts)
         return self._decoded(piece)
 
     def finish(self, piece: bytes) -> list[ChatEvent]:
         """Return the events of the last piece, one without its blank line included."""
-        return self.feed(piece) + ([] if self._decoder is None else self._decoded(b"\n\n"))
+        found = self.feed(piece)
+        if self._decoder is not None:
+            found += self._decoded(b"\n\n")
+        return found + self._released()
 
     def _decoded(self, piece: bytes) -> list[ChatEvent]:
         """Read a piece by the grammar of event streams, and the following ones up to the end of an event."""
         decoder = self._decoder or SseDecoder(MAX_EVENT_BYTES)
         try:
-            found = [self._event(event.data) for event in decoder.feed(piece)]
+            found = self._events_of(event.data for event in decoder.feed(piece))
         except SseError as error:
             raise UpstreamFailed(f"The upstream's answer cannot be read: {error}. Try again.") from None
         self._decoder = decoder if decoder.has_pending else None
-        return [event for event in found if event is not None]
+        return found
 
-    def _event(self, data: bytes) -> ChatEvent | None:
+    def _events_of(self, parts: Iterable[bytes]) -> list[ChatEvent]:
+        found: list[ChatEvent] = []
+        for data in parts:
+            try:
+                event = _decode(data)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                found += self._odd_events(data)
+                continue
+            if self._held:
+                found += self._released()
+            found.append(event)
+        return found
+
+    def _odd_events(self, data: bytes) -> list[ChatEvent]:
+        """Return the events of `[DONE]`, of another spelling, of NaN, or of half a character."""
         if data.strip() == _DONE:
             self.is_done = True
-            return None
-        try:
-            return _decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass  # another spelling of a known member, or NaN
-        document = document_of(data)
-        try:
-            return msgspec.convert(document, ChatEvent)
-        except msgspec.ValidationError as error:
-            raise UpstreamFailed(f"An event of the upstream's answer is none of a chat completion: {error}.") from None
+            return self._released()
+        if self._held and (low := _LOW_AT_BEGIN.search(data)) is not None:
+            place = _HIGH_AT_END.search(self._held)
+            assert place is not None, "only such events wait"
+            self._held = self._held[: place.end(1)] + low[1] + self._held[place.end(1) :]
+            data = data[: low.start(1)] + data[low.end(1) :]
+        found = self._released()
+        if _HIGH_AT_END.search(data) is None:
+            return [*found, _event(data)]
+        self._held = data
+        return found
+
+    def _released(self) -> list[ChatEvent]:
+        """Return the event that waits, if there is one."""
+        held, self._held = self._held, b""
+        return [_event(held)] if held else []
+
+
+def _event(data: bytes) -> ChatEvent:
+    """Return an event that has something unusual; raises UpstreamFailed if it is none of a chat completion."""
+    document = in_usual_spelling(document_of(data))
+    try:
+        return msgspec.convert(document, ChatEvent)
+    except msgspec.ValidationError as error:
+        raise UpstreamFailed(f"An event of the upstream's answer is none of a chat completion: {error}.") from None

@@ -9,6 +9,7 @@ import msgspec
 from gateway.chat.json_members import encoded
 from gateway.chat.schema import CONTENT_BLOCKS
 from gateway.completion.answer_json import document_of
+from gateway.dialects.chat_spellings import arguments_text, content_text
 from gateway.dialects.messages.native_blocks import OWN_SIGNATURE, Block, blocks_in, restored
 from gateway.dialects.messages.stop_reasons import NATIVE_REASON, stop_reason_of
 from gateway.dialects.messages.usage import message_usage
@@ -75,9 +76,7 @@ def _blocks(message: dict[str, Any], *, shows_reasoning: bool) -> list[Block]:
     if isinstance(reasoning, str) and shows_reasoning and not any(block.get("type") == "thinking" for block in stored):
         stored = [{"index": -1, "type": "thinking", "thinking": reasoning, "signature": OWN_SIGNATURE}, *stored]
     texts = [
-        {"type": "text", "text": text}
-        for name in ("content", "refusal")
-        if isinstance(text := message.get(name), str) and text
+        {"type": "text", "text": text} for name in ("content", "refusal") if (text := content_text(message.get(name)))
     ]
     calls = message.get("tool_calls")
     uses = [tool_use(call, index) for index, call in enumerate(calls)] if isinstance(calls, list) else []
@@ -99,11 +98,14 @@ def tool_use(call: Any, index: int) -> Block:
 
 
 def input_of(arguments: Any) -> dict[str, Any]:
-    """Return the arguments of a call as an object; text that is none stands in the member `arguments`."""
-    if not isinstance(arguments, str) or not arguments.strip():
+    """Return the arguments of a call as an object; what is none stands as text in the member `arguments`."""
+    if isinstance(arguments, dict):
+        return arguments
+    text = arguments_text(arguments)
+    if not text.strip():
         return {}
     try:
-        found = msgspec.json.decode(arguments)
+        found = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
-        found = document_of(arguments.encode())
-    return found if isinstance(found, dict) else {"arguments": arguments}
+        found = document_of(text.encode())
+    return found if isinstance(found, dict) else {"arguments": text}

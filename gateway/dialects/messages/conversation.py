@@ -209,6 +209,8 @@ class ChatTurns:
                 reasonings.append(checked(block, ReasoningBlock, where).thinking)
             else:
                 stored.append(placed(index, block))
+        if _has_text_behind_call(blocks):
+            stored = [placed(index, block) for index, block in enumerate(blocks) if not is_own_reasoning(block)]
         message: dict[str, Any] = {"role": "assistant", "content": _content(texts)}
         if reasonings:
             message["reasoning_content"] = "\n\n".join(reasonings)
@@ -234,6 +236,12 @@ def checked(block: Block, kind: type[_T], path: str) -> _T:
         return msgspec.convert(block, kind)
     except msgspec.ValidationError as error:
         raise block_fault(str(error), block, path) from None
+
+
+def _has_text_behind_call(blocks: list[Block]) -> bool:
+    """Return whether the order of an assistant's blocks is one that chat completions cannot express."""
+    kinds = [block["type"] for block in blocks]
+    return "tool_use" in kinds and "text" in kinds[kinds.index("tool_use") :]
 
 
 def _image_url(source: Base64Source | UrlSource, path: str) -> str:

@@ -8,6 +8,7 @@ A message of the document holds them in the member `content_blocks`, each with i
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Final
 
 Block = dict[str, Any]
@@ -16,6 +17,9 @@ OWN_SIGNATURE: Final = "penstock"
 """Signature of reasoning that a deployment of chat completions made, which signs nothing."""
 _EXPRESSIBLE: Final = frozenset({"text", "tool_use"})
 _REASONING_KINDS: Final = frozenset({"thinking", "redacted_thinking"})
+_RANKS: Final = {**dict.fromkeys(_REASONING_KINDS, 0), "text": 1, "tool_use": 2}
+"""Order of the blocks that a message of chat completions stands for: its reasoning, its text, its calls."""
+_UNKNOWN_RANK: Final = 3
 
 
 def placed(index: int, block: Block) -> Block:
@@ -44,10 +48,20 @@ def is_reasoning(block: Block) -> bool:
     return kind_of(block) in _REASONING_KINDS
 
 
+def is_in_chat_order(earlier: Block, later: Block) -> bool:
+    """Return whether one block of an answer may follow another where chat completions express both.
+
+    They have no order of texts and calls, and no bounds between texts: first reasoning, then one text, then calls.
+    """
+    first, second = (_RANKS.get(kind_of(block), _UNKNOWN_RANK) for block in (earlier, later))
+    return first <= second and not first == second == _RANKS["text"]
+
+
 def native_of_answer(blocks: list[Block]) -> list[Block]:
-    """Return the blocks of an answer to be carried: reasoning at its beginning, and all once another is unknown."""
+    """Return the blocks of an answer to be carried: all, or its reasoning where chat completions express the rest."""
     num_first = next((index for index, block in enumerate(blocks) if not is_reasoning(block)), len(blocks))
-    if all(is_expressible(block) for block in blocks[num_first:]):
+    is_usual = all(is_in_chat_order(earlier, later) for earlier, later in pairwise(blocks))
+    if is_usual and all(is_expressible(block) for block in blocks[num_first:]):
         blocks = blocks[:num_first]
     return [placed(index, block) for index, block in enumerate(blocks)]
 

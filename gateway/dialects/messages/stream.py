@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.chat.json_members import encoded
+from gateway.dialects.call_pieces import CallPieces, are_whole_arguments, call_name, call_text
 from gateway.dialects.chat_events import CallPiece, ChatEvent, ChatEvents, ChoicePiece, DeltaPiece
 from gateway.dialects.messages.answer import MESSAGE_MEMBERS, message_head
 from gateway.dialects.messages.errors import error_event_of
@@ -41,11 +42,16 @@ _COMMENTED: Final = (b":", b"\n:")
 
 
 class MessageStream:
-    """Translator of one stream: `feed` its pieces, cut anywhere; `finish` with the last one."""
+    """Translator of one stream: `feed` its pieces, cut anywhere; `finish` with the last one.
+
+    Pieces of a chat completion's calls may alternate; the blocks of a message follow each other. A call that begins
+    while the open one's arguments are not whole waits until the end of the stream, and so do all after it.
+    """
 
     __slots__ = (
-        *("_call", "_events", "_extra", "_finish", "_has_call", "_has_refusal", "_index", "_is_over", "_is_started"),
-        *("_kind", "_matched", "_native", "_next_call", "_num_shown", "_out", "_shows_reasoning", "_usage", "_waiting"),
+        *("_arguments", "_begun", "_call", "_calls", "_events", "_extra", "_finish", "_has_call", "_has_refusal"),
+        *("_index", "_is_over", "_is_started", "_kind", "_matched", "_native", "_out", "_shows_reasoning", "_usage"),
+        "_waiting",
     )
 
     def __init__(self, *, shows_reasoning: bool) -> None:
@@ -60,13 +66,15 @@ class MessageStream:
         """Place of the last block."""
         self._kind = ""
         """Kind of the open block; empty if none is open."""
+        self._calls = CallPieces()
         self._call: int | None = None
-        """Index of the tool call that is open."""
-        self._next_call = 0
-        self._waiting: CallPiece | None = None
-        """Pieces of a tool call whose name has not come yet."""
-        self._num_shown = 0
-        """Number of blocks of an Anthropic deployment that are written."""
+        """Place among the tool calls of the one that is open; None if none is open."""
+        self._arguments: list[str] = []
+        """Arguments of that call so far."""
+        self._begun: set[int] = set()
+        """Places of the calls whose blocks have begun."""
+        self._waiting: dict[int, tuple[CallPiece, list[str]]] = {}
+        """First pieces and arguments of the calls that wait for the end."""
         self._finish: str | None = None
         self._native: Any = None
         self._matched: Any = None
@@ -158,7 +166,8 @@ class MessageStream:
             self._has_refusal = True
         if "tool_use" not in written:
             for piece in delta.tool_calls or ():
-                self._take_call(piece)
+                if (call := self._calls.take(piece)) is not None:
+                    self._take_call(*call)
 
     def _take_block(self, block: Block, *, is_alone: bool) -> None:
         """Write a whole block of an Anthropic deployment, or what is left of one that was written in pieces.
@@ -191,38 +200,33 @@ class MessageStream:
             self._begin(str(kind), block)
         self._close(block)
 
-    def _take_call(self, piece: CallPiece) -> None:
-        index = self._next_call if piece.index is None and piece.id else piece.index
-        if index is None:
-            index = self._call
-        function = piece.function
-        if index is not None and index == self._call and self._kind == "tool_use":
-            if function is not None and function.arguments:
-                self._out.append(_ARGUMENTS % (self._index, _text_of(function.arguments)))
-            return
-        if index is None or index < self._next_call:
-            raise UpstreamFailed("The deployment mixed the pieces of two tool calls. Try again.")
-        self._begin_call(piece, index)
+    def _take_call(self, place: int, piece: CallPiece) -> None:
+        arguments = call_text(piece)
+        if place == self._call:
+            self._write_arguments(arguments)
+        elif place in self._waiting:
+            self._waiting[place][1].append(arguments)
+        elif place not in self._begun:
+            others_wait = bool(self._waiting)
+            self._waiting[place] = piece, [arguments]
+            if not others_wait and (self._call is None or are_whole_arguments(self._arguments)):
+                self._begin_call(place)
+        elif arguments.strip():
+            raise UpstreamFailed("The deployment went on with a tool call behind what followed it. Try again.")
 
-    def _begin_call(self, piece: CallPiece, index: int) -> None:
-        waiting, function = self._waiting, piece.function
-        name = function.name if function is not None else None
-        arguments = (function.arguments or "") if function is not None else ""
-        identifier = piece.id
-        if waiting is not None:
-            identifier = identifier or waiting.id
-            arguments = (waiting.function.arguments or "" if waiting.function else "") + arguments
-        if not name:
-            held = msgspec.structs.replace(piece, id=identifier)
-            if held.function is not None:
-                held.function.arguments = arguments
-            self._waiting = held
-            return
-        self._waiting, self._has_call = None, True
-        self._call, self._next_call = index, index + 1
+    def _begin_call(self, place: int) -> None:
+        """Write the block of a call that waits, up to the last of its arguments that have come."""
+        first, arguments = self._waiting.pop(place)
         self._close()
-        self._begin("tool_use", {"type": "tool_use", "id": identifier or f"toolu_{index}", "name": name, "input": {}})
+        self._call, self._has_call = place, True
+        self._begun.add(place)
+        identifier, name = first.id or f"toolu_{place}", call_name(first)
+        self._begin("tool_use", {"type": "tool_use", "id": identifier, "name": name, "input": {}})
+        self._write_arguments("".join(arguments))
+
+    def _write_arguments(self, arguments: str) -> None:
         if arguments:
+            self._arguments.append(arguments)
             self._out.append(_ARGUMENTS % (self._index, _text_of(arguments)))
 
     def _open(self, kind: str, block: Block) -> None:
@@ -250,6 +254,8 @@ class MessageStream:
                 self._write_delta({"type": "citations_delta", "citation": citation})
         self._out.append(_STOP % self._index)
         self._kind = ""
+        self._call = None
+        self._arguments.clear()
 
     def _note_extra(self, event: ChatEvent) -> None:
         for name in MESSAGE_MEMBERS:
@@ -259,7 +265,10 @@ class MessageStream:
     def _end(self) -> None:
         if self._is_over or not self._is_started:
             return
-        self._is_over = True
+        for place, piece in self._calls.rest():
+            self._waiting[place] = piece, [call_text(piece)]
+        for place in sorted(self._waiting):
+            self._begin_call(place)
         self._close()
         reason, sequence = stop_reason_of(
             self._finish, self._native, self._matched, has_call=self._has_call, has_refusal=self._has_refusal
@@ -269,6 +278,7 @@ class MessageStream:
         usage = message_usage(self._usage)
         self._write("message_delta", {"type": "message_delta", "delta": delta, "usage": usage, **self._extra})
         self._out.append(_MESSAGE_STOP)
+        self._is_over = True
 
     def _write_delta(self, delta: dict[str, Any]) -> None:
         self._write("content_block_delta", {"type": "content_block_delta", "index": self._index, "delta": delta})

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from gateway.chat.schema import OUTPUT_ITEMS
 from gateway.completion.answer_json import document_of
+from gateway.dialects.chat_spellings import arguments_text, content_text
 from gateway.dialects.responses.output_items import (
     call_item,
     custom_call_item,
@@ -73,9 +72,7 @@ def output_of(message: dict[str, Any], logprobs: Any, frame: ResponseFrame, *, i
 
 def _parts(message: dict[str, Any], logprobs: Any) -> list[Any]:
     parts = []
-    content = message.get("content")
-    if isinstance(content, list):  # as some servers do
-        content = "".join(part.get("text") or "" for part in content if isinstance(part, dict))
+    content = content_text(message.get("content"))
     if content:
         annotations = responses_annotations(message.get("annotations"))
         parts.append(text_part(content, annotations, responses_logprobs(logprobs)))
@@ -93,7 +90,5 @@ def _call(call: dict[str, Any], frame: ResponseFrame, position: int, status: str
         item_id = frame.item_id("ctc", position)
         return custom_call_item(item_id, call_id, custom.get("name") or "", custom.get("input") or "", status)
     function = call["function"]
-    arguments = function.get("arguments")
-    if not isinstance(arguments, str):  # some servers send the object itself
-        arguments = "" if arguments is None else msgspec.json.encode(arguments).decode()
+    arguments = arguments_text(function.get("arguments"))
     return call_item(frame.item_id("fc", position), call_id, function.get("name") or "", arguments, status)

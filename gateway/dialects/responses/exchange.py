@@ -110,11 +110,14 @@ class ResponsesExchange(StatefulExchange):
     def answer(self, completion: bytes) -> bytes:
         """Translate a whole chat completion; raises UpstreamFailed if it is none."""
         assert self._frame is not None, "an answer comes after its request"
-        self._response = response_of(completion, self._frame)
-        return encoded(self._response)
+        response = response_of(completion, self._frame)
+        body = encoded(response)
+        self._response = response  # to be kept only once it can be sent
+        return body
 
     def refusal(self, status: int, body: bytes) -> bytes:
-        """Return an error envelope with the field in the client's words."""
+        """Return an error envelope with the field in the client's words; no response is kept."""
+        self._response = None
         return body if self._request is None else refusal_in_own_words(body, self._request.messages.paths)
 
     def feed(self, events: bytes) -> bytes:
@@ -126,7 +129,7 @@ class ResponsesExchange(StatefulExchange):
         """Translate the last piece of a stream, and end it; raises UpstreamFailed."""
         assert self._stream is not None, "only requests for a stream get one"
         last = self._stream.finish(events)
-        self._response = self._stream.response
+        self._response, self._stream.response = self._stream.response, None
         return last
 
     # Of what is kept

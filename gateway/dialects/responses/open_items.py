@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-import msgspec
-
+from gateway.dialects.call_pieces import are_whole_arguments
 from gateway.dialects.responses.event_writer import DeltaForm, EventWriter
 from gateway.dialects.responses.output_items import (
     call_item,
@@ -205,11 +204,7 @@ class OpenCall:
     @property
     def is_whole(self) -> bool:
         """Return whether the arguments so far are a JSON value, to which nothing can be added."""
-        try:
-            msgspec.json.decode("".join(self._pieces))
-        except (msgspec.DecodeError, RecursionError):
-            return False
-        return not self._is_custom
+        return not self._is_custom and are_whole_arguments(self._pieces)
 
     def add(self, piece: str) -> None:
         """Add a piece of the arguments.

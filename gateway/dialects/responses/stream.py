@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from gateway.dialects.call_pieces import CallPieces, call_name, call_text
 from gateway.dialects.chat_events import CallPiece, ChatEvent, ChatEvents, ChoicePiece, DeltaPiece
 from gateway.dialects.responses.event_writer import EventWriter
 from gateway.dialects.responses.failures import failure_of_event, response_error
@@ -19,8 +20,8 @@ class ResponseStream:
     """Translator of one stream: `feed` pieces cut anywhere, `finish` with the last one."""
 
     __slots__ = (
-        *("_calls", "_events", "_failure", "_frame", "_is_over", "_message", "_num_chars", "_output", "_penstock"),
-        *("_finish_reason", "_reasoning", "_tier", "_usage", "_writer", "has_begun", "response"),
+        *("_call_pieces", "_calls", "_events", "_failure", "_finish_reason", "_frame", "_is_over", "_message"),
+        *("_num_chars", "_output", "_penstock", "_reasoning", "_tier", "_usage", "_writer", "has_begun", "response"),
     )
 
     def __init__(self, frame: ResponseFrame) -> None:
@@ -31,8 +32,9 @@ class ResponseStream:
         """Items in the order of their places; None for one that is open."""
         self._message: OpenMessage | None = None
         self._reasoning: OpenReasoning | None = None
+        self._call_pieces = CallPieces()
         self._calls: dict[int, OpenCall] = {}
-        """Calls by their index in the chat completion."""
+        """Calls by their place among the chat completion's."""
         self._num_chars = 0
         self._usage: dict[str, Any] | None = None
         self._tier: Any = None
@@ -42,7 +44,7 @@ class ResponseStream:
         self._is_over = False
         self.has_begun = False
         self.response: dict[str, Any] | None = None
-        """The whole response; None until it has ended, and after a failure."""
+        """The whole response, for its reader to take; None until it has ended, and after a failure."""
 
     def feed(self, piece: bytes) -> bytes:
         """Return the events that a piece completes.
@@ -107,8 +109,9 @@ class ResponseStream:
             if delta.annotations:
                 annotations = responses_annotations(delta.annotations)
                 (self._message or self._open_message()).add_annotations(annotations)
-            for call in delta.tool_calls or ():
-                self._take_call(call)
+            for piece in delta.tool_calls or ():
+                if (call := self._call_pieces.take(piece)) is not None:
+                    self._take_call(*call)
         if choice.finish_reason:
             self._finish_reason = choice.finish_reason
 
@@ -138,11 +141,9 @@ class ResponseStream:
         else:
             self._close_reasoning(item)
 
-    def _take_call(self, piece: CallPiece) -> None:
-        index = len(self._calls) if piece.index is None else piece.index
-        call = self._calls.get(index) or self._open_call(index, piece)
-        given = piece.custom.input if piece.custom is not None else piece.function and piece.function.arguments
-        if given:
+    def _take_call(self, number: int, piece: CallPiece) -> None:
+        call = self._calls.get(number) or self._open_call(number, piece)
+        if given := call_text(piece):
             self._num_chars += len(given)
             call.add(given)
 
@@ -165,16 +166,14 @@ class ResponseStream:
         self._reasoning = OpenReasoning(self._writer, item_id or self._frame.item_id("rs", place), place)
         return self._reasoning
 
-    def _open_call(self, index: int, piece: CallPiece) -> OpenCall:
+    def _open_call(self, number: int, piece: CallPiece) -> OpenCall:
         self._close_model_text()
         place = self._next_place()
         is_custom = piece.custom is not None
-        given = piece.custom or piece.function
-        name = (given.name if given is not None else None) or ""
         item_id = self._frame.item_id("ctc" if is_custom else "fc", place)
         ids = (item_id, piece.id or self._frame.item_id("call", place))
-        call = OpenCall(self._writer, ids, place, is_custom=is_custom, name=name)
-        self._calls[index] = call
+        call = OpenCall(self._writer, ids, place, is_custom=is_custom, name=call_name(piece))
+        self._calls[number] = call
         return call
 
     def _next_place(self) -> int:
@@ -207,14 +206,19 @@ class ResponseStream:
         """Write the end of the response, once."""
         if self._is_over:
             return
-        self._is_over = True
         if not self.has_begun:
             self._begin()
         if self._failure is not None:
             self._fail(self._failure)
-            return
+        else:
+            self._complete()
+        self._is_over = True
+
+    def _complete(self) -> None:
         reason = incomplete_reason(self._finish_reason)
         status: ItemStatus = "completed" if reason is None else "incomplete"
+        for number, piece in self._call_pieces.rest():
+            self._take_call(number, piece)
         if not self._output:
             self._open_message()
         self._close_reasoning()
@@ -223,10 +227,11 @@ class ResponseStream:
             if call.item is None:
                 self._output[call.index] = call.close("completed" if call.is_whole else status)
         usage, tier = responses_usage(self._usage), self._tier
-        self.response = self._frame.document(status, self._output, usage=usage, reason=reason, service_tier=tier)
+        response = self._frame.document(status, self._output, usage=usage, reason=reason, service_tier=tier)
         if self._penstock is not None:
-            self.response = {"penstock": self._penstock, **self.response}
-        self._writer.write(f"response.{status}", {"response": self.response})
+            response = {"penstock": self._penstock, **response}
+        self._writer.write(f"response.{status}", {"response": response})
+        self.response = response
 
     def _fail(self, failure: dict[str, Any]) -> None:
         self._writer.write("error", failure)

@@ -204,3 +204,30 @@ def test_documents_with_numbers_that_json_has_not_are_still_read() -> None:
     assert document_of(b"\xef\xbb\xbf[1]") == [1]
     assert document_of(b"{") is None
     assert document_of(b"\xff\xfe") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r'"x\ud83dy"', "x\ufffdy"),
+        (r'"\uDE00"', "\ufffd"),
+        (r'"\ud83d"', "\ufffd"),
+        (r'"\ud83d\ud83d\ude00"', "\ufffd\U0001f600"),
+        (r'"\ud83d\u0041"', "\ufffdA"),
+        (r'"\\ud83d \\\ud83d"', "\\ud83d \\\ufffd"),
+        (r'["\ud83d\ude00", NaN, "\n\""]', None),
+    ],
+)
+def test_half_a_surrogate_pair_is_one_replacement_character(text: str, expected: str | None) -> None:
+    found = document_of(text.encode())
+    if expected is None:
+        assert (found[0], found[2]) == ("\U0001f600", '\n"')
+    else:
+        assert found == expected
+
+
+def test_many_halves_take_linear_time() -> None:
+    begin = time.process_time()
+    found = document_of(b'"' + rb"\ud83d\\" * 50_000 + b'"')
+    assert found == "\ufffd\\" * 50_000
+    assert time.process_time() - begin < 2.0

@@ -29,7 +29,7 @@ from gateway.errors import GatewayError
 from tests.gateway.dialects.messages.upstream import anthropic_server as anthropic
 from tests.gateway.dialects.responses.upstream import test_responses_upstream as responses
 
-ODD: list[Any] = [None, [], {}, 3, "x", True, 1.5, [1], [None], [{"type": []}], {"type": {}}]
+ODD: list[Any] = [None, [], {}, 3, "x", "\ud83d", True, 1.5, [1], [None], [{"type": []}], {"type": {}}]
 PNG = "data:image/png;base64,AAAA"
 FUNCTION = {"type": "function", "function": {"name": "g", "parameters": {"type": "object"}}}
 CHAT: dict[str, Any] = {
@@ -242,7 +242,7 @@ def chat_stream(events: list[Any]) -> bytes:
 def named(events: list[Any]) -> bytes:
     names = [str(event.get("type")) if isinstance(event, dict) else "x" for event in events]
     return b"".join(
-        b"event: %b\ndata: %b\n\n" % (name.encode(), json.dumps(event).encode())
+        b"event: %b\ndata: %b\n\n" % (name.encode(errors="replace"), json.dumps(event).encode())
         for name, event in zip(names, events, strict=True)
     )
 

@@ -9,8 +9,14 @@ import msgspec
 from gateway.chat.json_members import encoded
 from gateway.chat.schema import CONTENT_BLOCKS
 from gateway.completion.answer_json import as_written, document_of
-from gateway.dialects.messages.answer import MESSAGE_MEMBERS
-from gateway.dialects.messages.native_blocks import Block, is_expressible, is_reasoning, placed
+from gateway.dialects.messages.answer import MESSAGE_MEMBERS, input_of
+from gateway.dialects.messages.native_blocks import (
+    Block,
+    is_expressible,
+    is_in_chat_order,
+    is_reasoning,
+    placed,
+)
 from gateway.dialects.messages.stop_reasons import choice_end
 from gateway.dialects.messages.upstream.answer import chat_error, completion_head
 from gateway.dialects.messages.usage import chat_usage
@@ -39,7 +45,7 @@ class MessageEvents:
         self._blocks: list[Block] = []
         """Blocks so far; the texts of deltas are lists of pieces until the block's end."""
         self._keeps_all = False
-        """True once a block came that chat completions cannot express."""
+        """True once a block, or an order of blocks, came that chat completions cannot express."""
         self._num_calls = 0
         self._usage: dict[str, Any] = {}
         self._is_over = False
@@ -104,6 +110,9 @@ class MessageEvents:
         return {"usage": chat_usage(self._usage)} if self._usage else {}
 
     def _begin(self, block: Block) -> None:
+        self._close()  # where the server has not done so
+        if not self._keeps_all and self._blocks and not is_in_chat_order(self._blocks[-1], block):
+            self._keep_all()
         self._blocks.append({**block, "_pieces": []})
         if block.get("type") == "tool_use":
             function = {"name": block.get("name", ""), "arguments": ""}
@@ -145,22 +154,24 @@ class MessageEvents:
 
     def _close(self) -> None:
         """End the last block; deliver it whole where chat completions cannot express it."""
-        if not self._blocks:
+        if not self._blocks or "_pieces" not in self._blocks[-1]:
             return
-        block = self._blocks[-1] = _whole(self._blocks[-1])
-        index = len(self._blocks) - 1
-        if is_reasoning(block) and all(is_reasoning(earlier) for earlier in self._blocks):
-            self._delta({CONTENT_BLOCKS: [placed(index, block)]})
-            return
-        if self._keeps_all:
-            stored = [placed(index, block)]
+        open_block = self._blocks[-1]
+        if open_block.get("type") == "tool_use" and not open_block["_pieces"]:
+            self._add_text("partial_json", encoded(open_block.get("input") or {}).decode())
+        block = self._blocks[-1] = _whole(open_block)
+        if self._keeps_all or is_reasoning(block):  # reasoning comes first, or all is kept since it began
+            self._delta({CONTENT_BLOCKS: [placed(len(self._blocks) - 1, block)]})
         elif not is_expressible(block):
-            self._keeps_all = True
-            num_sent = next((at for at, earlier in enumerate(self._blocks) if not is_reasoning(earlier)), index)
-            stored = [placed(at, self._blocks[at]) for at in range(num_sent, index + 1)]
-        else:
-            return
-        self._delta({CONTENT_BLOCKS: stored})
+            self._keep_all()
+
+    def _keep_all(self) -> None:
+        """Deliver all blocks so far but the reasoning at the beginning, which was delivered."""
+        self._keeps_all = True
+        num_sent = next((at for at, block in enumerate(self._blocks) if not is_reasoning(block)), len(self._blocks))
+        stored = [placed(at, block) for at, block in enumerate(self._blocks) if at >= num_sent]
+        if stored:
+            self._delta({CONTENT_BLOCKS: stored})
 
     def _end(self, event: dict[str, Any]) -> None:
         delta = event.get("delta") or {}
@@ -194,5 +205,5 @@ def _whole(block: Block) -> Block:
     if kind in ("text", "thinking"):
         found[kind] = text
     elif text:
-        found["input"] = document_of(text.encode()) or {}
+        found["input"] = input_of(text)
     return found

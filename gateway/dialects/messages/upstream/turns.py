@@ -103,7 +103,16 @@ def _assistant_blocks(message: dict[str, Any]) -> list[Block]:
         *_text_blocks(message.get("refusal")),
     ]
     calls = [_tool_use(call) for call in calls_of(message)]
-    return restored(texts, calls, message.get(CONTENT_BLOCKS))
+    blocks = restored(texts, calls, message.get(CONTENT_BLOCKS))
+    return [_as_sent(block) for block in blocks if block.get("type") != "text" or block.get("text")]
+
+
+def _as_sent(block: Block) -> Block:
+    """Return a block that may have been carried; a call gets the id by which its result refers to it."""
+    stated = block.get("id")
+    if block.get("type") != "tool_use" or _call_id(stated) == stated:
+        return block
+    return {**block, "id": _call_id(stated)}
 
 
 def _tool_use(call: dict[str, Any]) -> Block:

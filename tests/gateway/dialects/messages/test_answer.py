@@ -62,6 +62,32 @@ def test_arguments_are_an_object(arguments: str, expected: dict[str, Any]) -> No
     assert answered({"content": None, "tool_calls": [call]})["content"][0]["input"] == expected
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"knots": 12, "from": None}, {"knots": 12, "from": None}),
+        ({}, {}),
+        (["north", 2], {"arguments": '["north",2]'}),
+        (7, {"arguments": "7"}),
+        (None, {}),
+        (r'{"d":"\ud83d\\ud83d"}', {"d": "\ufffd\\ud83d"}),
+    ],
+)
+def test_arguments_that_are_present_are_never_lost(arguments: Any, expected: dict[str, Any]) -> None:
+    call = {"id": "t", "function": {"name": "f", "arguments": arguments}}
+    assert answered({"content": None, "tool_calls": [call]})["content"][0]["input"] == expected
+
+
+def test_content_in_parts_is_one_text() -> None:
+    parts = [{"type": "text", "text": "slack "}, {"type": "text", "text": "water"}]
+    assert answered({"content": parts})["content"] == [{"type": "text", "text": "slack water"}]
+    assert answered({"content": [], "refusal": "no"})["content"] == [{"type": "text", "text": "no"}]
+
+
+def test_half_a_surrogate_pair_is_replaced_and_the_rest_delivered() -> None:
+    assert answered({"content": "ebb \ud83c flow"})["content"] == [{"type": "text", "text": "ebb \ufffd flow"}]
+
+
 def test_a_stop_string_that_the_server_names() -> None:
     found = answered({"content": "x"}, stop_reason="END")
     assert (found["stop_reason"], found["stop_sequence"]) == ("stop_sequence", "END")

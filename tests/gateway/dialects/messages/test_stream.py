@@ -161,10 +161,50 @@ def test_a_name_that_comes_late_and_a_missing_id() -> None:
     assert found["stop_reason"] == "tool_use"
 
 
-def test_pieces_of_two_calls_that_mix_are_the_upstreams_failure() -> None:
-    pieces = [event(call(0, "a", "f")), event(call(1, "b", "f")), event(call(0, arguments="{}"))]
-    with pytest.raises(UpstreamFailed, match="two tool calls"):
-        translated(pieces)
+def test_a_later_call_waits_for_the_open_one_and_that_one_leaves_at_once() -> None:
+    stream = MessageStream(shows_reasoning=False)
+    first = stream.feed(event(call(0, "a", "tide")) + event(call(1, "b", "wind", '{"p"')))
+    assert b"tide" in first
+    assert b"wind" not in first
+    assert b"partial_json" in stream.feed(event(call(0, arguments='{"q":1}')))
+    assert stream.feed(event(call(1, arguments=":2}"))) == b""
+    last = stream.feed(event(finish_reason="tool_calls") + DONE)
+    assert accumulated(events_of(first + last))["content"][1]["input"] == {"p": 2}
+    assert last.count(b"content_block_stop\n") == 2
+
+
+def test_a_call_behind_a_whole_one_leaves_at_once() -> None:
+    stream = MessageStream(shows_reasoning=False)
+    stream.feed(event(call(0, "a", "tide", "{}")))
+    assert b"wind" in stream.feed(event(call(1, "b", "wind")))
+    assert b"partial_json" in stream.feed(event(call(1, arguments='{"p"')))
+
+
+def test_calls_that_wait_come_behind_text_that_does_not() -> None:
+    pieces = [event(call(0, "a", "tide") | {}), event(call(1, "b", "wind", "{}")), event({"content": "so"}), DONE]
+    kinds = [block["type"] for block in accumulated(events_of(translated(pieces)))["content"]]
+    assert kinds == ["tool_use", "text", "tool_use"]
+
+
+def test_more_for_a_call_behind_what_followed_it_is_the_upstreams_failure() -> None:
+    pieces = [event(call(0, "a", "tide", "{")), event({"content": "so"}), event(call(0, arguments="\n"))]
+    assert b"so" in translated(pieces)
+    with pytest.raises(UpstreamFailed, match="behind what followed it"):
+        translated([*pieces, event(call(0, arguments="}"))])
+
+
+def test_parts_and_objects_are_delivered() -> None:
+    spelled = {"index": 0, "id": "t", "function": {"name": "f", "arguments": {"depth": [3]}}}
+    pieces = [event({"content": [{"type": "text", "text": "spring tide"}]}), event({"tool_calls": [spelled]}), DONE]
+    assert accumulated(events_of(translated(pieces)))["content"] == [
+        {"type": "text", "text": "spring tide"},
+        {"type": "tool_use", "id": "t", "name": "f", "input": {"depth": [3]}},
+    ]
+
+
+def test_a_character_cut_in_halves_is_whole() -> None:
+    pieces = [event({"content": "a\ud83c"}), event({"content": "\udf0ab\ud83d"}), event(finish_reason="stop"), DONE]
+    assert accumulated(events_of(translated(pieces)))["content"] == [{"type": "text", "text": "a\U0001f30ab\ufffd"}]
 
 
 def test_a_refusal_is_text_with_its_stop_reason() -> None:

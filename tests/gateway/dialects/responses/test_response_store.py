@@ -187,3 +187,38 @@ async def test_a_response_that_could_not_be_stored_reports_it(
     response = events_of(reply.body)[-1]["response"] if stream else reply.json
     assert response["status"] == "completed"
     assert response["store"] is False
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_fault_of_the_store_is_logged_once_under_the_requests_own_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    async def keep(*_: Any, **__: Any) -> bool:
+        raise LookupError("of the test")
+
+    monkeypatch.setattr(ResponseStore, "keep", keep)
+    async with storing(tmp_path) as stack:
+        reply = await create(stack, stream=stream)
+        (line,) = stack.lines("request_failed")
+        assert line["request_id"] == reply.headers["x-request-id"]
+        assert [each["request_id"] for each in stack.lines()] == [reply.headers["x-request-id"]]
+        assert stack.lines("endpoint_failed") == []
+    if not stream:
+        assert (reply.status, reply.error["code"]) == (500, "internal_error")
+        assert reply.headers["x-request-id"] in reply.error["message"]
+
+
+async def test_a_response_that_cannot_be_encoded_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> bytes:
+        raise LookupError("of the test")
+
+    async with storing(tmp_path) as stack:
+        with monkeypatch.context() as patch:
+            patch.setattr("gateway.dialects.responses.exchange.encoded", fail)
+            reply = await create(stack)
+        assert (reply.status, reply.error["code"]) == (500, "internal_error")
+        (line,) = stack.lines("request_failed")
+        assert line["request_id"] == reply.headers["x-request-id"]
+        assert line["request_id"] in reply.error["message"]
+        assert [each["status"] for each in stack.lines()] == [500]
+        assert (await create(stack)).json["store"] is True

@@ -122,3 +122,16 @@ def test_more_for_a_call_that_was_whole_is_the_upstreams_failure() -> None:
     stream.feed(b"data: %b\n\n" % delta(tool_calls=[call(0, arguments=" \n")]))
     with pytest.raises(UpstreamFailed, match="that was whole"):
         stream.feed(b"data: %b\n\n" % delta(tool_calls=[call(0, arguments="x")]))
+
+
+def test_parts_objects_and_halves_are_delivered() -> None:
+    spelled = {"index": 0, "id": "t", "function": {"name": "f", "arguments": {"depth": 3}}}
+    events = (
+        delta(content=[{"type": "text", "text": "neap \ud83c"}]),
+        delta(content="\udf0a\udf0a"),
+        delta(tool_calls=[spelled]),
+        delta("tool_calls"),
+    )
+    message, called = events_of(translated([sse(*events)]))[-1]["response"]["output"]
+    assert message["content"][0]["text"] == "neap \U0001f30a\ufffd"
+    assert called["arguments"] == '{"depth":3}'

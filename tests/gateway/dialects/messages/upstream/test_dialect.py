@@ -24,7 +24,9 @@ from tests.gateway.dialects.messages.upstream.anthropic_server import (
 from tests.gateway.scripted import Wire
 from tests.gateway.stack import chat, running
 
+AFTERWARDS = {"type": "text", "text": "The tide turns."}
 CACHED = {"cache_control": {"type": "ephemeral"}}
+RESULT_TURN = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}]}
 
 
 def policy(folder: Path, extra: str = "") -> str:
@@ -63,7 +65,9 @@ async def test_a_chat_client_is_served(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-@pytest.mark.parametrize("blocks", [[REASONED, REDACTED, TEXT, CALL], SEARCHED])
+@pytest.mark.parametrize(
+    "blocks", [[REASONED, REDACTED, TEXT, CALL], SEARCHED, [TEXT, CALL, AFTERWARDS], [REASONED, TEXT, AFTERWARDS]]
+)
 async def test_a_messages_client_gets_the_message_as_it_is(
     tmp_path: Path, blocks: list[dict[str, Any]], is_stream: bool
 ) -> None:
@@ -118,6 +122,46 @@ async def test_a_request_reaches_the_api_as_it_was_sent(tmp_path: Path) -> None:
         received = stack.small.received[0]
         assert received.json == {**sent, "model": "claude"}
         assert received.headers["anthropic-beta"] == "context-management-2025-06-27,other-2026-01-01"
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        [TEXT, CALL, AFTERWARDS],
+        [{**TEXT, **CACHED}, AFTERWARDS, CALL],
+        [REASONED, CALL, AFTERWARDS, {**CALL, "id": "toolu_2"}, TEXT],
+    ],
+)
+async def test_a_turn_of_the_assistant_keeps_the_order_of_its_blocks(
+    tmp_path: Path, turn: list[dict[str, Any]]
+) -> None:
+    conversation = [{"role": "user", "content": "q"}, {"role": "assistant", "content": turn}, RESULT_TURN]
+    async with running(tmp_path, policy=policy(tmp_path)) as stack:
+        stack.small.scripts = [answering(message_with([TEXT]))]
+        assert (await post(stack, message(messages=conversation))).status == 200
+        assert stack.small.received[0].json["messages"] == conversation
+
+
+async def test_a_carried_call_has_the_id_that_its_result_has(tmp_path: Path) -> None:
+    turn = [{**CALL, "id": "functions.get:0"}, {"type": "text", "text": ""}, AFTERWARDS]
+    result = {"type": "tool_result", "tool_use_id": "functions.get:0", "content": "x"}
+    conversation = [{"role": "assistant", "content": turn}, {"role": "user", "content": [result]}]
+    async with running(tmp_path, policy=policy(tmp_path)) as stack:
+        stack.small.scripts = [answering(message_with([TEXT]))]
+        assert (await post(stack, message(messages=conversation))).status == 200
+        sent, answered = (each["content"] for each in stack.small.received[0].json["messages"])
+    assert sent == [{**CALL, "id": "functions_get_0"}, AFTERWARDS]
+    assert answered[0]["tool_use_id"] == "functions_get_0"
+
+
+async def test_a_server_of_chat_completions_gets_no_carried_blocks(tmp_path: Path) -> None:
+    turn = [TEXT, CALL, AFTERWARDS]
+    conversation = [{"role": "user", "content": "q"}, {"role": "assistant", "content": turn}, RESULT_TURN]
+    async with running(tmp_path, policy=policy(tmp_path)) as stack:
+        assert (await post(stack, message(model="either", messages=conversation))).status == 200
+        sent = stack.large.received[0].json["messages"][1]
+    assert sent.keys() == {"role", "content", "tool_calls"}
+    assert sent["content"] == [TEXT, AFTERWARDS]
 
 
 async def test_the_key_goes_as_x_api_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

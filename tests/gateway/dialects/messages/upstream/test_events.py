@@ -28,6 +28,7 @@ from tests.gateway.dialects.messages.upstream.anthropic_server import (
     stream_of,
 )
 
+AFTERWARDS: dict[str, Any] = {"type": "text", "text": "And the tide turns."}
 ANSWERS: list[list[dict[str, Any]]] = [
     [TEXT],
     [REASONED, TEXT, CALL],
@@ -35,6 +36,12 @@ ANSWERS: list[list[dict[str, Any]]] = [
     [CALL, {**CALL, "id": "toolu_2", "input": {}}],
     SEARCHED,
     [REASONED, *SEARCHED, REASONED, TEXT],
+    [TEXT, CALL, AFTERWARDS],
+    [CALL, AFTERWARDS],
+    [REASONED, TEXT, AFTERWARDS, CALL],
+    [TEXT, AFTERWARDS, TEXT],
+    [CALL, {**CALL, "id": "toolu_2", "input": {}}, AFTERWARDS, {**CALL, "id": "toolu_3"}],
+    [TEXT, REASONED, CALL, REASONED, AFTERWARDS],
     [],
 ]
 
@@ -115,3 +122,38 @@ def test_an_error_is_an_error_event() -> None:
 def test_a_delta_of_no_block_is_the_upstreams_failure() -> None:
     with pytest.raises(UpstreamFailed):
         MessageEvents().feed(b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta"}}\n\n')
+
+
+def test_the_usual_order_is_carried_in_nothing_but_chat_completions() -> None:
+    found = b"".join(to_chat(stream_of(message_with([TEXT, CALL, {**CALL, "id": "toolu_2"}]))))
+    assert b"content_blocks" not in found
+
+
+@pytest.mark.parametrize("given", [{}, {"at": "noon"}])
+def test_a_call_without_deltas_has_its_arguments(given: dict[str, Any]) -> None:
+    call = {**CALL, "input": given}
+    start, ping, begin, *_, stop, end, last = stream_of(message_with([call]))
+    begin = begin.replace(b'"input": {}', b'"input": ' + json.dumps(given).encode())
+    found = b"".join(to_chat([start, ping, begin, stop, stop, end, last]))
+    function = json.loads(assembled(found).completion or b"")["choices"][0]["message"]["tool_calls"][0]["function"]
+    assert json.loads(function["arguments"]) == given
+    assert to_message([found])["content"] == [call]
+
+
+def test_a_server_that_ends_no_block_loses_nothing() -> None:
+    blocks = [TEXT, AFTERWARDS, CALL]
+    events = [event for event in stream_of(message_with(blocks)) if b"content_block_stop" not in event]
+    assert to_message(to_chat(events))["content"] == blocks
+
+
+def test_arguments_that_were_cut_are_carried_as_text() -> None:
+    call = {**CALL, "id": "toolu_2", "input": {"city": "Brest"}}
+    events = stream_of(message_with([CALL, TEXT, call]))
+    cut_short = b"".join(events).replace(b'ty\\": \\"Brest\\"}', b"ty")
+    stored = json.loads(assembled(b"".join(to_chat([cut_short]))).completion or b"")
+    assert stored["choices"][0]["message"]["content_blocks"][2]["input"] == {"arguments": '{"city'}
+
+
+def test_half_a_surrogate_pair_is_replaced() -> None:
+    found = to_message(to_chat(stream_of(message_with([{"type": "text", "text": "ebb \ud83c!"}, CALL]))))
+    assert found["content"][0] == {"type": "text", "text": "ebb \ufffd!"}
