@@ -50,7 +50,7 @@ def find_cause(window: Window, policy: Policy) -> Diagnosis:
         prompts=compare_prompts(window),
         deployments=compare_deployments(window),
         tenants=compare_tenants(window),
-        notes=_notes(window, now, before),
+        notes=_notes(window, now, before, has_findings=bool(findings)),
     )
 
 
@@ -217,15 +217,17 @@ def _conclusion(
     if has_target and has_baseline:
         return "Nothing stands out: everything is as it was, and within its targets."
     if has_target:
-        told = "Within the targets. There is no baseline yet, so it cannot tell whether anything became slower."
+        compared = "Within the targets. There is no baseline yet, so it cannot tell whether anything became slower."
     elif has_baseline:
-        told = (
+        compared = (
             "Nothing is slower than before. No lane in use has a target, so it cannot tell whether that is fast enough."
         )
     else:
-        told = "It cannot tell: no lane in use has a target, and there is no baseline yet."
+        compared = "It cannot tell: no lane in use has a target, and there is no baseline yet."
     name = max(stages, key=lambda stage: stages[stage].now_s)
-    return f"{told} The largest stage before the first token is {name}: {stages[name].now_s * 1000:,.1f} ms."
+    with_upstream = ", the upstream's own time included" if name == "network" and not window.last.engines else ""
+    time_ms = stages[name].now_s * 1000
+    return f"{compared} The largest stage before the first token is {name}{with_upstream}: {time_ms:,.1f} ms."
 
 
 def _stage_times(now: LatencyBudget, before: LatencyBudget) -> dict[str, StageTime]:
@@ -234,13 +236,13 @@ def _stage_times(now: LatencyBudget, before: LatencyBudget) -> dict[str, StageTi
     return {**times, "gateway": StageTime(now.deciding_s, before.deciding_s)}
 
 
-def _notes(window: Window, now: LatencyBudget, before: LatencyBudget) -> tuple[str, ...]:
+def _notes(window: Window, now: LatencyBudget, before: LatencyBudget, *, has_findings: bool) -> tuple[str, ...]:
     notes = []
-    if now.num_requests < MIN_REQUESTS:
+    if has_findings and now.num_requests < MIN_REQUESTS:  # without findings the conclusion has it
         notes.append(f"{now.num_requests:.0f} first tokens in {window.seconds:.0f} s: too few to compare.")
-    if before.num_requests < MIN_BASELINE:
+    elif has_findings and before.num_requests < MIN_BASELINE:
         notes.append("There is no baseline yet: only the policy's targets are compared.")
-    elif not window.is_baseline_apart:
+    elif before.num_requests >= MIN_BASELINE and not window.is_baseline_apart:
         notes.append("The baseline reaches up to this window: what has lasted for most of it counts as usual.")
     silent = sorted(set(window.last.deployments) - set(window.last.engines))
     if silent:

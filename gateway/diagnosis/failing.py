@@ -15,6 +15,7 @@ from gateway.diagnosis.window import Window
 FAILED_RATIO: Final = 0.02
 """Share of a deployment's requests above which their failures are a finding."""
 _REQUESTS: Final = "penstock_requests_total"
+_EJECTIONS: Final = "penstock_ejections_total"
 _FAILED: Final = ("upstream_failed", "upstream_timeout", "failed")
 _NOBODY: Final = "no deployment"
 _MAX_NAMED: Final = 5
@@ -40,9 +41,9 @@ def find_failing(window: Window, place: PolicyLines, ratios: Mapping[str, float]
     share = f"up to {failing[worst]:.0%}" if len(failing) > 1 else f"{failing[worst]:.0%}"
     taken_out = tuple(
         FindingEvidence(f"times {name} was taken out", num, 0.0, "bound", "count")
-        for name in shown
-        if (num := window.counted("penstock_ejections_total", deployment=name)) > 0
-    )
+        for name in sorted(window.last.gateway.values_of(_EJECTIONS, "deployment"))
+        if (num := window.counted(_EJECTIONS, deployment=name)) > 0
+    )[:_MAX_NAMED]
     timeouts = sum(window.counted(_REQUESTS, deployment=name, outcome="upstream_timeout") for name in failing)
     late = (FindingEvidence("of them timed out", timeouts, 0.0, "bound", "count"),) if timeouts else ()
     return Finding(
@@ -57,7 +58,7 @@ def find_failing(window: Window, place: PolicyLines, ratios: Mapping[str, float]
             *late,
             *taken_out,
         ),
-        lever="penstock explain ID shows one of them (page Requests, outcome failed); then see the server's own log. "
+        lever="penstock explain ID shows one of them (page Requests, by outcome); then see the server's own log. "
         "Drain it where others can serve, or add a fallback.",
         policy_path=place.at(worst).route_path("select.fallback") if worst else place.route_path("select.candidates"),
     )

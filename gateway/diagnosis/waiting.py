@@ -47,7 +47,7 @@ def _held_up(window: Window, default: str) -> str:
         num_waiting, num_full = sum(state.num_waiting for state in states), sum(map(_has_no_permits, states))
         if num_waiting or num_full:
             found[name] = (num_waiting, num_full, window.peak_state(name).in_flight)
-    return max(found, key=lambda name: found[name], default=default)
+    return max(found, key=lambda name: found[name], default=window.member(default))
 
 
 def _has_no_permits(state: ObservedDeployment) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.diagnosis.samples import Distribution, Samples
+from routing_policies.policy.members import group_of
 
 BASELINE_AGE_S: Final = 3600.0
 
@@ -118,12 +119,12 @@ class Window:
     def restarted(self) -> list[str]:
         """Return the deployments that began to serve inside the window.
 
-        They were not ready at its start, are new, or have a counter that fell.
+        They were not ready at its start, are new, or have a counter that fell; the end of a drain is no start.
         """
         found = []
         for key, state in self.last.deployments.items():
             states = [snapshot.deployments[key] for snapshot in self.all if key in snapshot.deployments]
-            began = state.is_ready and not all(earlier.is_ready for earlier in states)
+            began = state.is_ready and not all(earlier.is_ready or earlier.is_draining for earlier in states)
             fell = key in self.first.engines and key in self.last.engines and self._fell(key)
             is_new = key in self.last.engines and key not in self.first.engines
             if began or fell or is_new:
@@ -134,6 +135,11 @@ class Window:
         """Return the state of a deployment in the snapshot with the most requests in flight; an idle one if unknown."""
         states = self.states(deployment)
         return max(states, key=lambda state: (state.in_flight, state.num_seqs), default=ObservedDeployment())
+
+    def member(self, deployment: str) -> str:
+        """Return the member of a deployment with the most requests in flight; without members, the deployment."""
+        members = sorted(name for name in self.last.deployments if group_of(name) == deployment)
+        return max(members, key=lambda name: self.peak_state(name).in_flight, default=deployment)
 
     def states(self, deployment: str) -> list[ObservedDeployment]:
         """Return the states of a deployment in all snapshots that have it."""

@@ -271,28 +271,35 @@ def test_failures_that_have_always_been_are_found_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("num", "num_before", "policy", "told"),
+    ("num", "num_before", "policy", "conclusion"),
     [
         (100.0, 100.0, "target", "everything is as it was, and within its targets"),
         (3.0, 100.0, "target", "It cannot tell: 3 first tokens in 10 s are too few"),
         (0.0, 0.0, "none", "It cannot tell: 0 first tokens in 10 s are too few"),
         (100.0, 0.0, "target", "Within the targets. There is no baseline yet"),
-        (100.0, 100.0, "none", "No lane in use has a target: it cannot tell whether that is fast enough"),
+        (100.0, 100.0, "none", "so it cannot tell whether that is fast enough"),
         (100.0, 5.0, "none", "It cannot tell: no lane in use has a target, and there is no baseline yet"),
     ],
 )
-def test_a_window_without_findings_claims_only_what_was_compared(
-    num: float, num_before: float, policy: str, told: str
+def test_a_window_without_findings_states_only_what_was_compared(
+    num: float, num_before: float, policy: str, conclusion: str
 ) -> None:
     scene = Scene()
     scene.num, scene.num_before = num, num_before
     document = POLICY if policy == "target" else msgspec.structs.replace(POLICY, lanes=DEFAULT_LANES)
     found = find_cause(scene.window(), document)
     assert found.findings == ()
-    assert told in found.conclusion
+    assert conclusion in found.conclusion
     has_all = policy == "target" and num_before == 100.0
     is_known = num >= 5.0 and not has_all
     assert ("The largest stage before the first token is prefill: 20.0 ms." in found.conclusion) == is_known
+
+
+def test_the_time_of_an_upstream_without_metrics_is_named_as_part_of_the_network() -> None:
+    scene = Scene()
+    scene.num_before, scene.has_engine, scene.ttft = 0.0, False, 1.5
+    document = msgspec.structs.replace(POLICY, lanes=DEFAULT_LANES)
+    assert "network, the upstream's own time included: 1,499.0 ms." in find_cause(scene.window(), document).conclusion
 
 
 def test_a_baseline_that_reaches_up_to_the_window_is_noted() -> None:
@@ -308,7 +315,10 @@ def test_too_few_requests_prove_nothing_and_it_reports_it() -> None:
     scene.num = 3.0
     found = reported(scene)
     assert found.findings == ()
-    assert "too few" in found.notes[0]
+    assert "too few" in found.conclusion
+    assert not any("too few" in note for note in found.notes), "once is enough"
+    failing(scene)
+    assert "too few" in reported(scene).notes[0]
 
 
 def test_what_was_always_too_slow_is_evaluated_by_the_target() -> None:
