@@ -110,14 +110,14 @@ class AuditLog:
     @asynccontextmanager
     async def announced(
         self, who: Identity, action: str, target: str = "", *, reason: str = "", detail: dict[str, Any] | None = None
-    ) -> AsyncIterator[None]:
-        """Append one line before the block makes its change, and withdraw it if the store surely did not take that.
+    ) -> AsyncIterator[int]:
+        """Append one line before the block makes its change; withdraw it if the store surely did not take that.
 
-        Raises AuditBroken, as `record` does; then the block does not run.
+        Yields the line's number. Raises AuditBroken, as `record` does; then the block does not run.
         """
         line = await self.record(who, action, target, reason=reason, detail=detail)
         try:
-            yield
+            yield line
         except StoreUnavailable as error:
             if not error.was_sent:
                 with suppress(StoreUnavailable, AuditBroken):  # the caller learns of the first loss

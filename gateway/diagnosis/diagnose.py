@@ -33,6 +33,8 @@ from routing_policies.policy.members import group_of
 _LATE_LOOP_RATIO: Final = 0.15
 _SHED_RATIO: Final = 0.02
 _EXPLAINED: Final = 0.3
+_MISSED_RATIO: Final = 0.05
+"""Share of answers that may miss a target, which is a 95th percentile."""
 
 
 def find_cause(window: Window, policy: Policy) -> Diagnosis:
@@ -214,9 +216,13 @@ def _conclusion(
     if now.num_requests < MIN_REQUESTS:
         return f"It cannot tell: {now.num_requests:.0f} first tokens in {window.seconds:.0f} s are too few to compare."
     has_target, has_baseline = place.ttft_target_s is not None, before.num_requests >= MIN_BASELINE
-    if has_target and has_baseline:
+    missed = _missed_ratio(window)
+    if has_target and has_baseline and missed <= _MISSED_RATIO:
         return "Nothing stands out: everything is as it was, and within its targets."
-    if has_target:
+    if missed > _MISSED_RATIO:
+        slower = "Nothing is slower than before" if has_baseline else "There is no baseline yet"
+        compared = f"{slower}, but {missed:.0%} of the latency targets were missed."
+    elif has_target:
         compared = "Within the targets. There is no baseline yet, so it cannot tell whether anything became slower."
     elif has_baseline:
         compared = (
@@ -228,6 +234,12 @@ def _conclusion(
     with_upstream = ", the upstream's own time included" if name == "network" and not window.last.engines else ""
     time_ms = stages[name].now_s * 1000
     return f"{compared} The largest stage before the first token is {name}{with_upstream}: {time_ms:,.1f} ms."
+
+
+def _missed_ratio(window: Window) -> float:
+    """Return the share of the targets of answers that were missed; 0 without targets."""
+    num_missed = window.counted("penstock_slo_total", result="missed")
+    return num_missed / (num_missed + window.counted("penstock_slo_total", result="met")) if num_missed else 0.0
 
 
 def _stage_times(now: LatencyBudget, before: LatencyBudget) -> dict[str, StageTime]:

@@ -17,7 +17,7 @@ FAILED_RATIO: Final = 0.02
 _REQUESTS: Final = "penstock_requests_total"
 _EJECTIONS: Final = "penstock_ejections_total"
 _FAILED: Final = ("upstream_failed", "upstream_timeout", "failed")
-_NOBODY: Final = "no deployment"
+_NOBODY: Final = "(none chosen)"
 _MAX_NAMED: Final = 5
 
 

@@ -85,8 +85,9 @@ class AccountHandlers:
             oidc_subject=form.oidc_subject,
             epoch=secrets.randbits(48),  # a namesake that was deleted has sessions with another one
         )
-        line = await self._audit.record(request.who, "admin.create", form.name, detail={"role": form.role})
-        if not await self._directory.put_admin(admin, is_new=True):
+        async with self._audit.announced(request.who, "admin.create", form.name, detail={"role": form.role}) as line:
+            is_made = await self._directory.put_admin(admin, is_new=True)
+        if not is_made:
             await self._audit.withdraw(request.who, line, "admin.create", form.name)
             raise _taken(form.name)
         return ApiResponse(_shown(admin), 201)

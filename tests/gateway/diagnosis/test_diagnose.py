@@ -295,6 +295,18 @@ def test_a_window_without_findings_states_only_what_was_compared(
     assert ("The largest stage before the first token is prefill: 20.0 ms." in found.conclusion) == is_known
 
 
+@pytest.mark.parametrize(("num_missed", "is_within"), [(5.0, True), (12.0, False)])
+def test_targets_that_too_many_answers_miss_are_not_called_met(num_missed: float, is_within: bool) -> None:
+    scene = Scene()
+    scene.gateway["penstock_slo_total"] = [
+        ({"lane": "interactive", "target": "ttft", "result": result}, num)
+        for result, num in (("met", 100.0 - num_missed), ("missed", num_missed))
+    ]
+    conclusion = reported(scene).conclusion
+    assert ("within its targets" in conclusion) == is_within
+    assert ("Nothing is slower than before, but 12% of the latency targets were missed" in conclusion) != is_within
+
+
 def test_the_time_of_an_upstream_without_metrics_is_named_as_part_of_the_network() -> None:
     scene = Scene()
     scene.num_before, scene.has_engine, scene.ttft = 0.0, False, 1.5

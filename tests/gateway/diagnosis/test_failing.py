@@ -60,7 +60,7 @@ def test_a_deployment_that_fails_its_requests_is_named_with_evidence_and_what_to
 def test_of_several_the_worst_comes_first_and_requests_without_a_deployment_are_counted() -> None:
     finding = found({("large", "completed"): 5.0, ("large", "failed"): 5.0, ("", "failed"): 4.0})
     assert finding is not None
-    assert finding.summary == "Requests fail at no deployment, large: up to 100% of them."
+    assert finding.summary == "Requests fail at (none chosen), large: up to 100% of them."
     assert finding.policy_path == "routes.all.select.candidates"
 
 

@@ -70,8 +70,8 @@ class LocalSignInHandlers:
         if not self._gate.is_local(request):
             message = "Login links work on this machine only, and this listener serves other machines. Use a password."
             raise Conflict(message, code="not_local")
-        await self._audit.record(request.who, "login.link", LOCAL.name, detail={"expires_in_s": LINK_S})
-        secret = await self._links.create()
+        async with self._audit.announced(request.who, "login.link", LOCAL.name, detail={"expires_in_s": LINK_S}):
+            secret = await self._links.create()
         return ApiResponse({"path": f"{LOGIN_PAGE}#link={secret}", "expires_in_s": LINK_S}, 201)
 
     @serves(f"{LINKS}/redeem", "POST", is_public=True)
