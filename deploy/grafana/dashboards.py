@@ -63,7 +63,7 @@ OVERVIEW = Dashboard(
         Panel(
             title="Deployments ready",
             queries=[gauge("penstock_deployment_ready", "deployment", function="max")],
-            help="0: the deployment does not answer its probe.",
+            help="0: the deployment does not answer its probe, or is drained.",
             kind="stat",
             width=6,
         ),
@@ -110,7 +110,7 @@ OVERVIEW = Dashboard(
                 named(gauge("penstock_store_up", function="min"), "store up"),
                 named(gauge("penstock_policy_reload_success", function="min"), "policy taken"),
             ],
-            help="0 for the store: each process enforces limits alone. 0 for the policy: the last file was refused.",
+            help="0 for the store: each process enforces limits alone. 0 for the policy: the newest one was refused.",
         ),
     ],
 )
@@ -270,6 +270,21 @@ SHEDDING = Dashboard(
             title="Refused by lane and reason",
             queries=[rate("penstock_shed_total", "lane", "reason")],
             help="queue_full: capacity. slo_unreachable, deadline: the forecast. tenant_share: one tenant's own load.",
+            unit="reqps",
+            is_stacked=True,
+            width=12,
+        ),
+        Panel(
+            title="Failed by deployment and outcome",
+            queries=[
+                rate(
+                    "penstock_requests_total",
+                    "deployment",
+                    "outcome",
+                    where='outcome=~"upstream_failed|upstream_timeout|failed"',
+                )
+            ],
+            help="One deployment: its own log. All of them: the network, keys, or the policy; run penstock diagnose.",
             unit="reqps",
             is_stacked=True,
             width=12,

@@ -7,14 +7,15 @@ into the gateway's own log. A process that notices a missing end records it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
 
 from gateway.access.identity import SYSTEM, Identity
-from gateway.store.base import LogEntry, Store
+from gateway.store.base import LogEntry, Store, StoreUnavailable
 
 SPACE: Final = "audit"
 LOG: Final = "changes"
@@ -106,6 +107,23 @@ class AuditLog:
                 return written
         raise AuditBroken(f"{_TRIES} others wrote at the same time; try again")
 
+    @asynccontextmanager
+    async def announced(
+        self, who: Identity, action: str, target: str = "", *, reason: str = "", detail: dict[str, Any] | None = None
+    ) -> AsyncIterator[int]:
+        """Append one line before the block makes its change; withdraw it if the store surely did not take that.
+
+        Yields the line's number. Raises AuditBroken, as `record` does; then the block does not run.
+        """
+        line = await self.record(who, action, target, reason=reason, detail=detail)
+        try:
+            yield line
+        except StoreUnavailable as error:
+            if not error.was_sent:
+                with suppress(StoreUnavailable, AuditBroken):  # the caller learns of the first loss
+                    await self.withdraw(who, line, action, target)
+            raise
+
     async def withdraw(self, who: Identity, line: int, action: str, target: str = "") -> None:
         """Record that the change announced in `line` did not happen."""
         await self.record(who, f"{action}.withdrawn", target, detail={"line": line})
@@ -115,8 +133,11 @@ class AuditLog:
         return [_shown(line) for line in await self._store.read_log(SPACE, LOG, after=after, limit=limit)]
 
     async def last(self) -> int:
-        """Return the number of the newest line; 0 for an empty log."""
-        return (await self._tail())[0]
+        """Return the number of the newest line, even of an unreadable one; 0 for an empty log."""
+        newest = await self._unseen()
+        if newest is not None:
+            self._see(newest)
+        return self._last[0] if newest is None else newest.seq
 
     async def verify(self) -> ChainCheck:
         """Verify the whole chain."""
@@ -146,7 +167,14 @@ class AuditLog:
             raise
 
     async def _tail(self) -> tuple[int, str]:
-        """Return number and hash of the newest line.
+        """Return number and hash of the newest line. Raises AuditBroken where it cannot be read."""
+        newest = await self._unseen()
+        if newest is not None and not self._see(newest):
+            raise AuditBroken(f"line {newest.seq} of the audit log cannot be read")
+        return self._last
+
+    async def _unseen(self) -> LogEntry | None:
+        """Return the newest line behind the last one seen, or None.
 
         The last line seen is read again, because another may have replaced it.
         """
@@ -154,15 +182,20 @@ class AuditLog:
         lines = await self._store.read_log(SPACE, LOG, after=max(seq - 1, 0), limit=_PAGE)
         if seq and (not lines or (first := _read(lines[0])) is None or first.hash != head):
             self._cut, self._last = self._last, (0, FIRST)
-            return await self._tail()
+            return await self._unseen()
+        newest: LogEntry | None = None
         while lines and lines[-1].seq != seq:
-            entry = _read(lines[-1])
-            if entry is None:
-                raise AuditBroken(f"line {lines[-1].seq} of the audit log cannot be read")
-            seq, head = lines[-1].seq, entry.hash
+            newest = lines[-1]
+            seq = newest.seq
             lines = await self._store.read_log(SPACE, LOG, after=seq, limit=_PAGE)
-        self._last = (seq, head)
-        return self._last
+        return newest
+
+    def _see(self, newest: LogEntry) -> bool:
+        """Take a line as the last one seen; return False for one that cannot be read."""
+        entry = _read(newest)
+        if entry is not None:
+            self._last = (newest.seq, entry.hash)
+        return entry is not None
 
 
 def _is_whole(line: LogEntry) -> bool:

@@ -54,34 +54,38 @@ class AdapterOrders:
     async def load(self, request: AdminRequest) -> Response:
         """Load an adapter into every replica that does not have it.
 
-        Raises NotFound, InvalidRequest, and UpstreamFailed where a replica refuses; others may have it then.
+        Raises NotFound, InvalidRequest, AuditBroken, and UpstreamFailed where a replica refuses; after that one alone,
+        others may have it.
         """
         order = request.fill(AdapterOrder)
         replicas = self._replicas(request.path_params["name"])
         body = {"lora_name": order.adapter, "lora_path": order.path}
         lacking = [live for live in replicas if order.adapter not in live.adapters]
+        line = await self._announce(request, "adapter.load", order.adapter, lacking, order.reason)
         outcomes = await asyncio.gather(*(_order(live, b"/v1/load_lora_adapter", body) for live in lacking))
         for live, problem in zip(lacking, outcomes, strict=True):
             if problem is None:
                 live.note_adapters(live.adapters | {order.adapter})
-        return await self._answer(request, "adapter.load", order.adapter, lacking, outcomes, replicas, order.reason)
+        return await self._answer(request, "adapter.load", order.adapter, lacking, outcomes, replicas, line)
 
     @serves(ADAPTER_PATH, "DELETE")
     async def unload(self, request: AdminRequest) -> Response:
         """Unload an adapter from every replica that has it, once its requests there have ended.
 
-        Raises NotFound, and UpstreamFailed where a replica refuses; others may be without it then.
+        Raises NotFound, AuditBroken, and UpstreamFailed where a replica refuses; after that one alone, others may be
+        without it.
         """
         adapter = request.path_params["adapter"]
         replicas = self._replicas(request.path_params["name"])
         having = [live for live in replicas if adapter in live.adapters]
         if not having:
             raise NotFound("None of these deployments has such an adapter.")
+        line = await self._announce(request, "adapter.unload", adapter, having, "")
         for live in having:
             live.note_adapters(live.adapters - {adapter})
         body = {"lora_name": adapter}
         outcomes = await asyncio.gather(*(_order(live, b"/v1/unload_lora_adapter", body) for live in having))
-        return await self._answer(request, "adapter.unload", adapter, having, outcomes, replicas, "")
+        return await self._answer(request, "adapter.unload", adapter, having, outcomes, replicas, line)
 
     def _replicas(self, name: str) -> list[LiveDeployment]:
         """Return the deployments with this id or model. Raises NotFound and InvalidRequest."""
@@ -93,6 +97,13 @@ class AdapterOrders:
             raise InvalidRequest(f"Deployment '{others[0]}' is no engine at the root of its URL.", param="name")
         return found
 
+    async def _announce(
+        self, request: AdminRequest, action: str, adapter: str, requested: list[LiveDeployment], reason: str
+    ) -> int | None:
+        """Record an order before any replica gets it; return its line, or None where there is nothing to do."""
+        target = f"{request.path_params['name']}:{adapter}"
+        return await self._audit.record(request.who, action, target, reason=reason) if requested else None
+
     async def _answer(
         self,
         request: AdminRequest,
@@ -101,14 +112,13 @@ class AdapterOrders:
         requested: list[LiveDeployment],
         outcomes: list[str | None],
         replicas: list[LiveDeployment],
-        reason: str,
+        line: int | None,
     ) -> Response:
-        """Record what was done, and report it. Raises UpstreamFailed if any replica refused."""
+        """Report what was done, and withdraw `line` if nothing was. Raises UpstreamFailed if any replica refused."""
         problems = {live.id: problem for live, problem in zip(requested, outcomes, strict=True) if problem is not None}
         done = [live.id for live in requested if live.id not in problems]
-        target = f"{request.path_params['name']}:{adapter}"
-        if done:
-            await self._audit.record(request.who, action, target, reason=reason)
+        if line is not None and not done:
+            await self._audit.withdraw(request.who, line, action, f"{request.path_params['name']}:{adapter}")
         if problems:
             failed = "; ".join(f"'{name}': {problem.rstrip('.')}" for name, problem in problems.items())
             raise UpstreamFailed(f"Not done at {failed}. Done at: {', '.join(done) or 'none'}.")

@@ -60,19 +60,20 @@ class Drains:
     async def order(self, request: AdminRequest) -> Response:
         """Drain a deployment, or put it back into service, even where the drain outlived its member.
 
-        Raises NotFound, InvalidRequest and StoreUnavailable; then nothing has changed.
+        Raises NotFound, InvalidRequest and AuditBroken; then nothing has changed. After StoreUnavailable, which the
+        store may raise for an order that it took, `GET /admin/api/deployments` shows the state.
         """
         name = request.path_params["name"]
         drain_order = request.fill(DrainOrder)
         if name not in self._deployments() and (drain_order.drain or name not in self._drained):
             raise NotFound("There is no such deployment in the policy in force.")
-        if drain_order.drain:
-            await self._store.put(SPACE, name, msgspec.json.encode({"reason": drain_order.reason}))
-        else:
-            await self._store.delete(SPACE, name)
-        self._take(self._drained | {name} if drain_order.drain else self._drained - {name})
         action = "deployment.drain" if drain_order.drain else "deployment.take_back"
-        await self._audit.record(request.who, action, name, reason=drain_order.reason)
+        async with self._audit.announced(request.who, action, name, reason=drain_order.reason):
+            if drain_order.drain:
+                await self._store.put(SPACE, name, msgspec.json.encode({"reason": drain_order.reason}))
+            else:
+                await self._store.delete(SPACE, name)
+        self._take(self._drained | {name} if drain_order.drain else self._drained - {name})
         return ApiResponse({"deployment": name, "drain": drain_order.drain})
 
     def apply(self) -> None:

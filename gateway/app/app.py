@@ -292,7 +292,9 @@ class Gateway:
             path=self._path,
             room=self.room,
             probes=Probes(lambda: self.snapshot, lambda: self.server.leaving.is_set()),
-            samples=SampleCollector(self.metrics, self._deployments, lambda: self._lag, time.monotonic),
+            samples=SampleCollector(
+                self.metrics, self._deployments, lambda: self._lag, self.room.history, time.monotonic
+            ),
             note_wrong=self._note_wrong,
             refresh=None if self._machine is None else self._machine.refresh,
         )

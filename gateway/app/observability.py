@@ -76,7 +76,7 @@ def read_live_gauges(metrics: GatewayMetrics, deployments: Iterable[LiveDeployme
     """
     for gauge in (
         *(metrics.queue_depth, metrics.concurrency_limit, metrics.in_flight),
-        *(metrics.deployment_ready, metrics.forecast_error),
+        *(metrics.deployment_ready, metrics.deployment_draining, metrics.forecast_error),
     ):
         gauge.clear()
     groups: dict[str, list[LiveDeployment]] = {}
@@ -86,6 +86,8 @@ def read_live_gauges(metrics: GatewayMetrics, deployments: Iterable[LiveDeployme
         metrics.concurrency_limit.labels(group).set(sum(live.limiter.limit for live in members if not live.has_left))
         metrics.in_flight.labels(group).set(sum(live.limiter.in_flight for live in members))
         metrics.deployment_ready.labels(group).set(any(live.is_ready for live in members))
+        listed = [live.is_draining for live in members if not live.has_left]
+        metrics.deployment_draining.labels(group).set(bool(listed) and all(listed))
         for share in FORECAST_ERROR_SHARES:
             errors = [error for live in members if (error := live.forecast.error.quantile(share)) is not None]
             if errors:

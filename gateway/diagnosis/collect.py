@@ -1,4 +1,4 @@
-"""SampleCollector: snapshots of this gateway and of its engines, taken while requests are served."""
+"""SampleCollector: windows of this gateway's and its engines' metrics, taken while requests are served."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from gateway.deployments.live import LiveDeployment
+from gateway.diagnosis.budget import first_tokens
+from gateway.diagnosis.late import MIN_BASELINE
 from gateway.diagnosis.samples import Samples
-from gateway.diagnosis.window import ObservedDeployment, Snapshot
+from gateway.diagnosis.window import BASELINE_AGE_S, ObservedDeployment, Snapshot, Window
 from gateway.telemetry.lag import LagMeter
 from gateway.telemetry.metrics import GatewayMetrics
+from gateway.telemetry.window import History
 from gateway.timeline import Clock
 from gateway.upstreams.http1.errors import UpstreamError
 from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
@@ -31,20 +34,32 @@ class SampleCollector:
         metrics: GatewayMetrics,
         deployments: Callable[[], Iterable[LiveDeployment]],
         lag: Callable[[], LagMeter | None],
+        history: History,
         clock: Clock,
     ) -> None:
+        """Set up the collector; `history` has the metrics of the past."""
         self._metrics = metrics
         self._deployments = deployments
         self._lag = lag
+        self._history = history
         self._clock = clock
 
-    async def watch(self, seconds: float) -> list[Snapshot]:
+    async def watch(self, seconds: float) -> Window:
         """Take evenly spaced snapshots over `seconds`, the first at once."""
+        baseline = self._baseline()
         found = [await self.snapshot()]
         for _ in range(SNAPSHOTS - 1):
             await asyncio.sleep(seconds / (SNAPSHOTS - 1))
             found.append(await self.snapshot())
-        return found
+        return Window(found, baseline)
+
+    def _baseline(self) -> Samples | None:
+        """Return the metrics until BASELINE_AGE_S ago, or None where they hold too few first tokens."""
+        totals = self._history.until(BASELINE_AGE_S)
+        if totals is None:
+            return None
+        found = Samples.of_totals(totals, self._metrics.instruments)
+        return found if first_tokens(found.distribution).count >= MIN_BASELINE else None
 
     async def snapshot(self) -> Snapshot:
         """Take one snapshot; an engine that does not respond in time is left out."""
@@ -64,8 +79,10 @@ class SampleCollector:
     def _state(self, live: LiveDeployment) -> ObservedDeployment:
         return ObservedDeployment(
             is_ready=live.is_ready,
+            is_draining=not live.may_be_ready,
             limit=live.limiter.limit,
             in_flight=live.limiter.in_flight,
+            num_waiting=live.limiter.num_waiting,
             num_seqs=live.forecast.num_seqs(self._clock()),
             max_num_seqs=live.forecast.max_num_seqs,
         )

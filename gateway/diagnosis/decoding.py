@@ -34,7 +34,7 @@ def explain_decode(window: Window, place: PolicyLines) -> Finding:
     made = window.engine_counted("engine_generation_tokens_total")
     if drafted > _MANY_DRAFTS * made and accepted < _FEW_ACCEPTED * drafted:
         return _speculation(accepted / drafted, pace)
-    state = window.peak_state(place.deployment) if place.deployment in window.last.deployments else ObservedDeployment()
+    state = window.peak_state(window.member(place.deployment))
     if state.max_num_seqs and state.num_seqs >= _BUSY_RATIO * state.max_num_seqs:
         return _num_seqs(place, state, pace)
     return Finding(

@@ -2,20 +2,22 @@
 
 Each of the three yields at most one finding, so consequences of a cause are not listed beside it. A latency is late
 when it misses the lane's target or exceeds 1.5 times its earlier value. The finding concerns the stage with the largest
-growth, or the largest stage where no growth explains the latency.
+growth, or the largest stage where no growth explains the latency. Failed requests and lost deployments come first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gateway.diagnosis.budget import LatencyBudget, budget_before, budget_now, first_tokens
 from gateway.diagnosis.compare import compare_deployments, compare_prompts, compare_tenants
 from gateway.diagnosis.decoding import explain_decode, find_longer_answers
 from gateway.diagnosis.encoding import find_slow_encoder
+from gateway.diagnosis.failing import FAILED_RATIO, failed_ratios, find_failing
 from gateway.diagnosis.finding import Diagnosis, Finding, FindingEvidence, StageTime
 from gateway.diagnosis.late import LEAST_PACE_S, LEAST_S, MIN_BASELINE, MIN_REQUESTS, is_late
-from gateway.diagnosis.policy_lines import PolicyLines, place_of
+from gateway.diagnosis.policy_lines import PolicyLines, latest, place_of
 from gateway.diagnosis.prefilling import (
     KV_FULL_RATIO,
     explain_cold_start,
@@ -26,39 +28,48 @@ from gateway.diagnosis.prefilling import (
 from gateway.diagnosis.waiting import explain_waiting
 from gateway.diagnosis.window import Window
 from routing_policies.policy.document import Policy
+from routing_policies.policy.members import group_of
 
 _LATE_LOOP_RATIO: Final = 0.15
 _SHED_RATIO: Final = 0.02
 _EXPLAINED: Final = 0.3
+_MISSED_RATIO: Final = 0.05
+"""Share of answers that may miss a target, which is a 95th percentile."""
 
 
 def find_cause(window: Window, policy: Policy) -> Diagnosis:
     """Return the slow stages of the window, their causes, and the policy lines to change."""
     place = place_of(window, policy)
     now, before = budget_now(window), budget_before(window)
+    findings = _findings(window, place, now, before)
+    stages = _stage_times(now, before)
     return Diagnosis(
         seconds=window.seconds,
         num_requests=window.counted("penstock_requests_total"),
-        findings=_findings(window, place, now, before),
-        stages=_stage_times(now, before),
+        findings=findings,
+        conclusion="" if findings else _conclusion(window, place, stages, now, before),
+        stages=stages,
         prompts=compare_prompts(window),
         deployments=compare_deployments(window),
         tenants=compare_tenants(window),
-        notes=_notes(window, now, before),
+        notes=_notes(window, now, before, has_findings=bool(findings)),
     )
 
 
 def _findings(window: Window, place: PolicyLines, now: LatencyBudget, before: LatencyBudget) -> tuple[Finding, ...]:
     if window.late_ratio >= _LATE_LOOP_RATIO and _reading_ratio(window) < window.late_ratio / 2:
         return (_late_loop(window),)  # every other latency includes the loop's delay
-    down = _down(window, place)
+    lost, failed = _lost(window), failed_ratios(window)
+    down = _down(place, lost, failed)
+    failing = find_failing(window, place, {name: ratio for name, ratio in failed.items() if name not in lost})
     # Lost cache hits load the deployments, which are then late too; so the encoder is examined first.
-    first = find_slow_encoder(window, place) or _late_first_token(window, place, now, before)
-    if down is not None and first is not None and first.cause == "admission":
+    late_at = place.at(latest(window, "penstock_ttft_seconds", place.deployment))
+    first = find_slow_encoder(window, place) or _late_first_token(window, late_at, now, before)
+    if (down is not None or failing is not None) and first is not None and first.cause == "admission":
         first = None  # refused because no deployment serves, not because of the lane's share
-    found = [_store(window), down, first]
+    found = [_store(window), down, failing, first]
     if _is_slow(window, place):
-        found.append(explain_decode(window, place))
+        found.append(explain_decode(window, place.at(latest(window, "penstock_tpot_seconds", place.deployment))))
     elif first is None:
         found.append(find_longer_answers(window, place) if _is_known(window) else None)
     return tuple(finding for finding in found if finding is not None)
@@ -113,19 +124,33 @@ def _tenants(window: Window) -> frozenset[str]:
     return window.last.gateway.values_of("penstock_prompt_tokens_total", "tenant")
 
 
-def _down(window: Window, place: PolicyLines) -> Finding | None:
-    """Return the finding for deployments that served before and are not ready now, or None."""
+def _lost(window: Window) -> tuple[str, ...]:
+    """Return the deployments that served before and are not ready now, by name; operators' drains are not counted."""
     served = window.first.gateway.values_of("penstock_ttft_seconds", "deployment")
-    names = [key for key, state in window.last.deployments.items() if not state.is_ready and key in served]
-    if not names:
+    states = window.last.deployments.items()
+    ready = {group_of(key) for key, state in states if state.is_ready}
+    missing = {group_of(key) for key, state in states if not (state.is_ready or state.is_draining)}
+    return tuple(sorted(served & missing - ready))
+
+
+def _down(place: PolicyLines, lost: Sequence[str], failed: Mapping[str, float]) -> Finding | None:
+    """Return the finding for deployments that served before and are not ready now, or None."""
+    if not lost:
         return None
     return Finding(
         stage="network",
         cause="deployment_down",
-        summary=f"{', '.join(names)} served before and does not answer its probe now.",
-        evidence=(FindingEvidence("deployments not ready", float(len(names)), 0.0, "bound", "count"),),
+        summary=f"{', '.join(lost)} served before and does not answer its probe now.",
+        evidence=(
+            FindingEvidence("deployments not ready", float(len(lost)), 0.0, "bound", "count"),
+            *(
+                FindingEvidence(f"failed at {name}", failed[name], FAILED_RATIO, "bound", "ratio")
+                for name in lost
+                if name in failed
+            ),
+        ),
         lever="See its own /readyz and log; a fallback keeps its routes served meanwhile.",
-        policy_path=place.route_path("select.fallback"),
+        policy_path=place.at(lost[0]).route_path("select.fallback"),
     )
 
 
@@ -184,18 +209,53 @@ def _is_slow(window: Window, place: PolicyLines) -> bool:
 # Beside the findings
 
 
+def _conclusion(
+    window: Window, place: PolicyLines, stages: Mapping[str, StageTime], now: LatencyBudget, before: LatencyBudget
+) -> str:
+    """Return what a window without findings rules out, and what it cannot tell."""
+    if now.num_requests < MIN_REQUESTS:
+        return f"It cannot tell: {now.num_requests:.0f} first tokens in {window.seconds:.0f} s are too few to compare."
+    has_target, has_baseline = place.ttft_target_s is not None, before.num_requests >= MIN_BASELINE
+    missed = _missed_ratio(window)
+    if has_target and has_baseline and missed <= _MISSED_RATIO:
+        return "Nothing stands out: everything is as it was, and within its targets."
+    if missed > _MISSED_RATIO:
+        slower = "Nothing is slower than before" if has_baseline else "There is no baseline yet"
+        compared = f"{slower}, but {missed:.0%} of the latency targets were missed."
+    elif has_target:
+        compared = "Within the targets. There is no baseline yet, so it cannot tell whether anything became slower."
+    elif has_baseline:
+        compared = (
+            "Nothing is slower than before. No lane in use has a target, so it cannot tell whether that is fast enough."
+        )
+    else:
+        compared = "It cannot tell: no lane in use has a target, and there is no baseline yet."
+    name = max(stages, key=lambda stage: stages[stage].now_s)
+    with_upstream = ", the upstream's own time included" if name == "network" and not window.last.engines else ""
+    time_ms = stages[name].now_s * 1000
+    return f"{compared} The largest stage before the first token is {name}{with_upstream}: {time_ms:,.1f} ms."
+
+
+def _missed_ratio(window: Window) -> float:
+    """Return the share of the targets of answers that were missed; 0 without targets."""
+    num_missed = window.counted("penstock_slo_total", result="missed")
+    return num_missed / (num_missed + window.counted("penstock_slo_total", result="met")) if num_missed else 0.0
+
+
 def _stage_times(now: LatencyBudget, before: LatencyBudget) -> dict[str, StageTime]:
     parts, past = _parts(now, is_kv_short=False), _parts(before, is_kv_short=False)
     times = {name: StageTime(parts[name], past[name]) for name in parts}
     return {**times, "gateway": StageTime(now.deciding_s, before.deciding_s)}
 
 
-def _notes(window: Window, now: LatencyBudget, before: LatencyBudget) -> tuple[str, ...]:
+def _notes(window: Window, now: LatencyBudget, before: LatencyBudget, *, has_findings: bool) -> tuple[str, ...]:
     notes = []
-    if now.num_requests < MIN_REQUESTS:
+    if has_findings and now.num_requests < MIN_REQUESTS:  # without findings the conclusion has it
         notes.append(f"{now.num_requests:.0f} first tokens in {window.seconds:.0f} s: too few to compare.")
-    if before.num_requests < MIN_BASELINE:
+    elif has_findings and before.num_requests < MIN_BASELINE:
         notes.append("There is no baseline yet: only the policy's targets are compared.")
+    elif before.num_requests >= MIN_BASELINE and not window.is_baseline_apart:
+        notes.append("The baseline reaches up to this window: what has lasted for most of it counts as usual.")
     silent = sorted(set(window.last.deployments) - set(window.last.engines))
     if silent:
         notes.append(f"No metrics from {', '.join(silent)}: their own stages are not known.")

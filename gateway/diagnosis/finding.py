@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-StageName = Literal["queue", "preprocessing", "prefill", "decode", "network", "gateway"]
+StageName = Literal["queue", "preprocessing", "prefill", "decode", "network", "upstream", "gateway"]
 Cause = Literal[
     "limit",
     "engine_full",
@@ -27,6 +27,7 @@ Cause = Literal[
     "slow_decode",
     "path",
     "deployment_down",
+    "upstream_failing",
     "loop_lag",
     "store",
 ]
@@ -78,11 +79,13 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a diagnosis; without findings every stage is unchanged and within its targets."""
+    """Result of a diagnosis."""
 
     seconds: float
     num_requests: float
     findings: tuple[Finding, ...]
+    conclusion: str
+    """Sentences for a diagnosis without findings: what it rules out, and what it cannot tell; else empty."""
     stages: dict[str, StageTime]
     prompts: tuple[Compared, ...]
     deployments: tuple[Compared, ...]

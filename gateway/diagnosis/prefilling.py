@@ -7,6 +7,7 @@ from gateway.diagnosis.compare import compare_prompts
 from gateway.diagnosis.finding import Finding, FindingEvidence
 from gateway.diagnosis.policy_lines import PolicyLines
 from gateway.diagnosis.window import Window
+from routing_policies.policy.members import group_of
 
 KV_FULL_RATIO = 0.9
 _PREFIX_DROP = 0.2
@@ -104,7 +105,7 @@ def explain_cold_start(window: Window, place: PolicyLines, now: LatencyBudget, b
 
 def explain_path(window: Window, place: PolicyLines, now: LatencyBudget, before: LatencyBudget) -> Finding:
     """Return the finding for time that neither gateway nor engine spent."""
-    is_known = place.deployment in window.last.engines
+    is_known = any(place.deployment in (name, group_of(name)) for name in window.last.engines)
     unknown = "" if is_known else " It gives no metrics, so its own stages are part of this."
     connect, connect_before = (
         spread("penstock_stage_seconds", stage="connect").mean for spread in (window.spread, window.spread_before)

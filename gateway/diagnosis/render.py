@@ -18,7 +18,7 @@ def _lines(diagnosis: Mapping[str, Any]) -> Iterator[str]:
     yield from _stages(diagnosis["stages"])
     findings = diagnosis["findings"]
     if not findings:
-        yield "\nNothing stands out: everything is as it was, and within its targets."
+        yield f"\n{diagnosis['conclusion']}"
     for finding in findings:
         yield from _finding(finding)
     for title, key in (("prompts by length", "prompts"), ("deployments", "deployments")):

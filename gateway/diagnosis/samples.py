@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Final, Self
 
 from gateway.telemetry.instruments import SECONDS_BUCKETS, Counter, Gauge, Instruments, MetricFamily
+from gateway.telemetry.window import Totals
 
 Labels = Mapping[str, str]
 
@@ -87,6 +88,33 @@ class Samples:
             for family in instruments.histograms
         }
         return cls(numbers, distributions)
+
+    @classmethod
+    def of_totals(cls, totals: Totals, instruments: Instruments) -> Self:
+        """Take the counters and histograms of a history's totals; `instruments` has the names of their labels."""
+        counted, observed = (
+            {family.name.removeprefix(instruments.prefix): family for family in families}
+            for families in (instruments.counters, instruments.histograms)
+        )
+        return cls(
+            {
+                counted[name].name: tuple(
+                    (dict(zip(counted[name].label_names, values, strict=True)), value)
+                    for values, value in children.items()
+                )
+                for name, children in totals.counters.items()
+            },
+            {
+                observed[name].name: tuple(
+                    (
+                        dict(zip(observed[name].label_names, values, strict=True)),
+                        Distribution(float(sum(counts)), total, tuple(map(float, counts))),
+                    )
+                    for values, (counts, total) in children.items()
+                )
+                for name, children in totals.histograms.items()
+            },
+        )
 
     @classmethod
     def of_text(cls, text: str) -> Self:

@@ -20,13 +20,14 @@ def explain_waiting(window: Window, place: PolicyLines, now: LatencyBudget, befo
         FindingEvidence("wait in the engine's queue, mean", now.engine_queue_s, before.engine_queue_s, "baseline"),
         FindingEvidence("refused for load", _shed_ratio(window), 0.0, "bound", "ratio"),
     )
+    place = place.at(_held_up(window, place.deployment))
     greedy = _greedy_tenant(window)
     if greedy is not None:
         return _one_tenant(greedy, waits)
-    state = window.peak_state(place.deployment) if place.deployment in window.last.deployments else ObservedDeployment()
+    state = window.peak_state(place.deployment)
     if is_full(window, place.deployment, state, now):
         return _engine_full(place, state, waits)
-    if state.in_flight >= _FULL_RATIO * state.limit:
+    if _has_no_permits(state):
         return _limit(place, state, waits)
     return Finding(
         stage="queue",
@@ -36,6 +37,21 @@ def explain_waiting(window: Window, place: PolicyLines, now: LatencyBudget, befo
         lever="Take an earlier step of the ladder, or give the lane more weight.",
         policy_path=place.lane_path("on_overload"),
     )
+
+
+def _held_up(window: Window, default: str) -> str:
+    """Return the deployment at which most requests wait, or else one that has no free permits in some snapshot."""
+    found = {}
+    for name in sorted(window.last.deployments):
+        states = window.states(name)
+        num_waiting, num_full = sum(state.num_waiting for state in states), sum(map(_has_no_permits, states))
+        if num_waiting or num_full:
+            found[name] = (num_waiting, num_full, window.peak_state(name).in_flight)
+    return max(found, key=lambda name: found[name], default=window.member(default))
+
+
+def _has_no_permits(state: ObservedDeployment) -> bool:
+    return state.in_flight > 0 and state.in_flight >= _FULL_RATIO * state.limit
 
 
 def is_full(window: Window, deployment: str, state: ObservedDeployment, now: LatencyBudget) -> bool:

@@ -124,6 +124,9 @@ class MetricFamilies:
             ("deployment", "quantile"),
         )
         self.deployment_ready = make.gauge("deployment_ready", "Whether the deployment is ready.", ("deployment",))
+        self.deployment_draining = make.gauge(
+            "deployment_draining", "Whether operators drained the deployment, all of its members.", ("deployment",)
+        )
         labelled = ("deployment", "source", "verdict")
         self.routing_labels = make.counter("routing_labels_total", "Labels of the small model's answers.", labelled)
         self.cascade_threshold = make.gauge(

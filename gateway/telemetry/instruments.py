@@ -105,7 +105,8 @@ class Instruments(Collector):
     """Metric families of one process; hooks given to `before_scrape` set gauges from live state first."""
 
     def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
+        self.prefix = prefix
+        """Prefix of every name."""
         self.counters: list[MetricFamily[Counter]] = []
         self.gauges: list[MetricFamily[Gauge]] = []
         self.histograms: list[MetricFamily[Histogram]] = []
@@ -115,15 +116,15 @@ class Instruments(Collector):
 
     def counter(self, name: str, help_text: str, labels: Sequence[str] = ()) -> MetricFamily[Counter]:
         """Add a counter family; `name` has no prefix and ends in `_total`."""
-        return _keep(self.counters, MetricFamily(Counter, self._prefix + name, help_text, labels))
+        return _keep(self.counters, MetricFamily(Counter, self.prefix + name, help_text, labels))
 
     def gauge(self, name: str, help_text: str, labels: Sequence[str] = ()) -> MetricFamily[Gauge]:
         """Add a gauge family; `name` has no prefix."""
-        return _keep(self.gauges, MetricFamily(Gauge, self._prefix + name, help_text, labels))
+        return _keep(self.gauges, MetricFamily(Gauge, self.prefix + name, help_text, labels))
 
     def histogram(self, name: str, help_text: str, labels: Sequence[str] = ()) -> MetricFamily[Histogram]:
         """Add a histogram family in seconds; `name` has no prefix."""
-        return _keep(self.histograms, MetricFamily(Histogram, self._prefix + name, help_text, labels))
+        return _keep(self.histograms, MetricFamily(Histogram, self.prefix + name, help_text, labels))
 
     def before_scrape(self, hook: Callable[[], None]) -> None:
         """Run `hook` at the start of every read-out."""

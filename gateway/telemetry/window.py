@@ -117,23 +117,31 @@ class History:
         """Take a reading; to be called every STEP_S."""
         reading = self._read()
         if self._fine and not 0.0 < reading.at - self._fine[-1].at < 10 * STEP_S:  # the clock has been changed
-            self._fine.clear()
-            self._coarse.clear()
-            self._steps.clear()
-            self._first = reading
+            self._begin_anew(reading)
         self._fine.append(reading)
         if not self._coarse or _minute_of(reading) != _minute_of(self._coarse[-1]):
             self._coarse.append(reading)
 
     def totals(self, window_s: float) -> Totals:
         """Return the totals of the last `window_s` seconds, or since this process began."""
-        now = self._read()
+        now = self._read_now()
         return _difference(self._at(now.at - window_s), now)
+
+    def until(self, age_s: float) -> Totals | None:
+        """Return the totals from this process's start until `age_s` seconds ago; None where it is younger.
+
+        After a change of the clock, an age counts from that change on.
+        """
+        instant = self._read_now().at - age_s
+        reading = self._at(instant)
+        if reading.at > instant + _SLACK_S:
+            return None
+        return _difference(_Reading(self._first.at, {}, {}), reading)
 
     def series(self, window_s: float, names: frozenset[str]) -> list[Totals]:
         """Return the totals of the named families in equal steps, oldest first; the last step is still open."""
         step_s = step_of(window_s)
-        now = _only(self._read(), names)
+        now = _only(self._read_now(), names)
         last = now.at - now.at % step_s
         edges = [last - step_s * n for n in range(int(window_s / step_s) - 1, -1, -1)]
         edges = [edge for edge in edges if edge + step_s > self._first.at]
@@ -162,6 +170,22 @@ class History:
             if index:
                 return ring[index - 1]
         return self._first
+
+    def _read_now(self) -> _Reading:
+        """Read the current counts, never before the last reading; a clock that was set back begins the history anew."""
+        reading, last = self._read(), self._fine[-1] if self._fine else self._first
+        if reading.at < last.at - _SLACK_S:
+            self._begin_anew(reading)
+        elif reading.at < last.at:
+            reading = msgspec.structs.replace(reading, at=last.at)
+        return reading
+
+    def _begin_anew(self, reading: _Reading) -> None:
+        """Forget all readings: none of their instants can be compared with the clock's."""
+        self._fine.clear()
+        self._coarse.clear()
+        self._steps.clear()
+        self._first = reading
 
     def _read(self) -> _Reading:
         before = self._fine[-1].histograms if self._fine else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -63,6 +64,12 @@ def test_every_alert_states_how_urgent_it_is_and_what_to_do() -> None:
             assert rule["labels"]["severity"] in ("page", "ticket"), rule["alert"]
             assert rule["annotations"].keys() == {"summary", "action"}, rule["alert"]
             assert rule["for"]
+
+
+def test_every_alert_has_a_line_of_what_to_do_in_the_docs() -> None:
+    page = (DEPLOY.parent / "docs" / "troubleshoot.md").read_text()
+    alerts = page.partition("## Alerts")[2].partition("\n## ")[0]
+    assert {rule["alert"] for rule in rules() if "alert" in rule} == set(re.findall(r"`(Penstock\w+)`", alerts))
 
 
 def test_burn_alerts_cover_a_long_and_a_short_window() -> None:

@@ -85,8 +85,9 @@ class AccountHandlers:
             oidc_subject=form.oidc_subject,
             epoch=secrets.randbits(48),  # a namesake that was deleted has sessions with another one
         )
-        line = await self._audit.record(request.who, "admin.create", form.name, detail={"role": form.role})
-        if not await self._directory.put_admin(admin, is_new=True):
+        async with self._audit.announced(request.who, "admin.create", form.name, detail={"role": form.role}) as line:
+            is_made = await self._directory.put_admin(admin, is_new=True)
+        if not is_made:
             await self._audit.withdraw(request.who, line, "admin.create", form.name)
             raise _taken(form.name)
         return ApiResponse(_shown(admin), 201)
@@ -102,11 +103,11 @@ class AccountHandlers:
             self._require_another(admin)
         detail = {"role": form.role, "password": form.password is not None}
         hashed = admin.password_hash if form.password is None else await self._passwords.hash(form.password)
-        await self._audit.record(request.who, "admin.change", admin.name, detail=detail)
         changed = msgspec.structs.replace(
             admin, role=form.role or admin.role, password_hash=hashed, epoch=admin.epoch + 1
         )
-        await self._directory.put_admin(changed, is_new=False)
+        async with self._audit.announced(request.who, "admin.change", admin.name, detail=detail):
+            await self._directory.put_admin(changed, is_new=False)
         return ApiResponse(_shown(changed))
 
     @serves(f"{ADMINS}/{{name}}", "DELETE", role=Role.ADMIN)
@@ -146,8 +147,8 @@ class AccountHandlers:
             created_by=request.who.name,
             expires_at=None if form.expires_in_s is None else now + form.expires_in_s,
         )
-        await self._audit.record(request.who, "token.create", token.id, detail={"role": token.role})
-        await self._directory.put_token(token)
+        async with self._audit.announced(request.who, "token.create", token.id, detail={"role": token.role}):
+            await self._directory.put_token(token)
         return ApiResponse({"token": secret, **_shown_token(token)}, 201)
 
     @serves(f"{TOKENS}/{{id}}", "DELETE", role=Role.VIEWER)
@@ -159,8 +160,8 @@ class AccountHandlers:
         )
         if found is None:
             raise NotFound("There is no such token of yours.")
-        await self._audit.record(request.who, "token.delete", id)
-        await self._directory.delete_token(found)
+        async with self._audit.announced(request.who, "token.delete", id):
+            await self._directory.delete_token(found)
         return ApiResponse({})
 
     def _admin(self, name: str) -> Admin:

@@ -162,6 +162,9 @@ class CacheHandlers:
         )
         if msgspec.structs.replace(selection, until=None) == Selection():
             raise InvalidRequest("Name at least one of id, tenant, route, text; nothing was removed.")
+        if not purge_order.dry_run:
+            detail = msgspec.to_builtins(selection) | {"text": selection.text is not None}  # the log keeps no question
+            await self._audit.record(request.who, "cache.purge", detail=detail)
         exact, now = self._answers.exact, self._wall()
         covered = exact.purge(selection, dry_run=True)
         listed = [_shown_entry(entry, exact.tier.num_hits(entry.exact)) for entry in covered[:_MAX_PURGED_SHOWN]]

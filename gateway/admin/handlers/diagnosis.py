@@ -12,7 +12,6 @@ from gateway.admin.api.request import AdminRequest, serves
 from gateway.api.application import ApiResponse
 from gateway.diagnosis.collect import SampleCollector
 from gateway.diagnosis.diagnose import find_cause
-from gateway.diagnosis.window import Window
 from gateway.errors import InvalidRequest
 from routing_policies.policy.document import Policy
 
@@ -41,8 +40,7 @@ class DiagnosisHandlers:
         return await asyncio.shield(task)
 
     async def _look(self, seconds: float) -> Response:
-        window = Window(await self._collector.watch(seconds))
-        return ApiResponse(find_cause(window, self._policy()))
+        return ApiResponse(find_cause(await self._collector.watch(seconds), self._policy()))
 
 
 def _seconds(request: AdminRequest) -> float:

@@ -49,17 +49,20 @@ class MemberHandlers:
 
     @serves(MEMBERS_PATH, "PUT")
     async def write(self, request: AdminRequest) -> Response:
-        """Replace a list. Raises InvalidRequest and StoreUnavailable; then nothing has changed."""
+        """Replace a list.
+
+        Raises InvalidRequest and AuditBroken; then nothing has changed. After StoreUnavailable, which the store may
+        raise for a list that it took, GET shows the list in force.
+        """
         name, order = _name(request), request.fill(MemberOrder)
         found = MemberList(members=order.members)
         try:
             addresses = [str(address) for address in found.addresses()]
         except SourceError as error:
             raise InvalidRequest(f"members: {error}.", param="members") from None
-        version = await self._store.put(SPACE, name, msgspec.json.encode(MemberList(members=tuple(addresses))))
-        await self._audit.record(
-            request.who, "members.write", name, reason=order.reason, detail={"num": len(addresses)}
-        )
+        detail = {"num": len(addresses)}
+        async with self._audit.announced(request.who, "members.write", name, reason=order.reason, detail=detail):
+            version = await self._store.put(SPACE, name, msgspec.json.encode(MemberList(members=tuple(addresses))))
         return ApiResponse({"list": name, "members": addresses, "version": version})
 
 

@@ -62,8 +62,8 @@ async function diagnose({ target }) {
   target.disabled = true;
   fill("#diagnosis", sub("Measuring for 10 seconds…"));
   try {
-    const { findings, num_requests, seconds, notes } = await api("diagnosis?seconds=10");
-    fill("#diagnosis", findings.length ? findings.map(finding) : empty("Nothing is slow", `${num(num_requests)} requests in ${num(seconds)} s were as before and within their targets.`), notes.map((note) => sub(note)));
+    const { findings, num_requests, seconds, conclusion, notes } = await api("diagnosis?seconds=10");
+    fill("#diagnosis", findings.length ? findings.map(finding) : empty(`${num(num_requests)} requests in ${num(seconds)} s`, conclusion), notes.map((note) => sub(note)));
   } catch (error) {
     fill("#diagnosis", empty("No diagnosis", error.message));
   }

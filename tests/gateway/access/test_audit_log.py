@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from gateway.access.audit_log import LOG, SPACE, AuditLog
 from gateway.access.identity import SYSTEM
-from gateway.store.base import LogEntry
+from gateway.store.base import LogEntry, StoreLoss, StoreUnavailable
 from tests.gateway.admin.test_access import PASSWORD, gateway, get, post, with_admins
 
 
@@ -145,3 +147,41 @@ class _Log:
     async def read_log(self, space: str, log: str, *, after: int = 0, limit: int = 1000) -> tuple[LogEntry, ...]:
         found = self.lines[after : after + limit]
         return tuple(LogEntry(after + 1 + index, payload) for index, payload in enumerate(found))
+
+
+async def test_a_log_whose_last_line_is_unreadable_is_still_listed(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as stack:
+        for name in ("a", "b"):
+            assert (await post(stack, "keys", {"tenant": "shop", "id": name})).status == 201
+        await _change_log(tmp_path / "store.sqlite3", "UPDATE log SET payload = X'7B' WHERE seq = 2")
+        for _ in range(2):
+            found = (await get(stack, "audit?newest=true&limit=5")).json
+            assert (found["last"], [entry["action"] for entry in found["entries"]]) == (2, ["unreadable", "key.create"])
+            assert (await get(stack, "audit")).json["last"] == 2
+            assert (await get(stack, "audit/verify")).json["broken_at"] == 2
+    async with gateway(tmp_path) as stack:
+        assert (await get(stack, "audit?newest=true&limit=5")).json["last"] == 2
+
+
+async def test_an_unreadable_line_in_the_middle_does_not_stop_changes() -> None:
+    store = _Log()
+    audit = AuditLog(store, wall=lambda: 1.0)  # type: ignore[arg-type]
+    for number in range(501):
+        await audit.record(SYSTEM, "key.create", str(number))
+    store.lines[499] = b"{"  # the last line of the first page
+    anew = AuditLog(store, wall=lambda: 1.0)  # type: ignore[arg-type]
+    assert await anew.record(SYSTEM, "key.create", "next") == 502
+    assert (await anew.verify()).broken_at == 500
+
+
+@pytest.mark.parametrize(("was_sent", "actions"), [(True, ["a"]), (False, ["a", "a.withdrawn"])])
+async def test_an_announced_change_is_withdrawn_only_where_the_store_surely_did_not_take_it(
+    was_sent: bool, actions: list[str]
+) -> None:
+    audit = AuditLog(_Log(), wall=lambda: 1.0)  # type: ignore[arg-type]
+    with pytest.raises(StoreUnavailable):
+        async with audit.announced(SYSTEM, "a", "it"):
+            raise StoreUnavailable(StoreLoss.DOWN, "gone", was_sent=was_sent)
+    entries = await audit.entries()
+    assert [entry["action"] for entry in entries] == actions
+    assert all(entry["target"] == "it" for entry in entries)

@@ -135,3 +135,14 @@ async def test_models_list_adapters_and_caches_keep_their_answers_apart(tmp_path
             for name in ("chat", "chat:law", "chat:tax"):
                 assert (await stack.call(chat(name, temperature=0))).status == 200
         assert [request.json["model"] for request in stack.small.received] == ["tiny", "tiny:law", "tiny:tax"]
+
+
+async def test_an_order_that_no_replica_follows_is_withdrawn_from_the_audit_log(tmp_path: Path) -> None:
+    async with _open(tmp_path) as stack:
+        stack.small.scripts.append(refused)
+        assert (await _load(stack, name="small")).status == 502
+        lines = (await stack.get("/admin/api/audit", admin=True)).json["entries"]
+        assert [line["action"] for line in lines[-2:]] == ["adapter.load", "adapter.load.withdrawn"]
+        _have(stack, small={"law"})
+        assert (await _load(stack, name="small")).json["changed"] == []
+        assert len((await stack.get("/admin/api/audit", admin=True)).json["entries"]) == len(lines), "nothing to do"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from gateway.access.identity import SYSTEM
 from gateway.admin.api.request import AdminRequest
 from gateway.admin.drains import SPACE, Drains
 from gateway.errors import NotFound
-from gateway.store.base import Store
+from gateway.store.base import Store, StoreLoss, StoreUnavailable
 from gateway.store.embedded import EmbeddedStore
 from tests.gateway.admin.test_context import POLICY, _until
 from tests.gateway.routing.fleet import fleet_policy, snapshot_of
@@ -132,3 +133,22 @@ async def test_a_drain_that_outlived_its_deployment_can_be_taken_back(shared: St
     assert await shared.keys(SPACE, limit=9) == ()
     with pytest.raises(NotFound):
         await process.drains.order(ordering("d1", drain=False))
+
+
+class _Full(EmbeddedStore):
+    """A store that takes lines of logs and no values."""
+
+    async def put(self, space: str, key: str, value: bytes, **how: Any) -> int | None:
+        raise StoreUnavailable(StoreLoss.FULL, "no room", was_sent=False)
+
+
+async def test_a_drain_that_the_store_refuses_is_withdrawn_from_the_audit_log(tmp_path: Path) -> None:
+    store = _Full(tmp_path / "full.sqlite3", wall=lambda: 1000.0)
+    process = Process(store)
+    with pytest.raises(StoreUnavailable):
+        await process.drains.order(ordering("d1", drain=True))
+    assert process.drained == []
+    lines = await AuditLog(store, wall=lambda: 1000.0).entries()
+    assert [line["action"] for line in lines] == ["deployment.drain", "deployment.drain.withdrawn"]
+    assert lines[1]["detail"] == {"line": 1}
+    await store.aclose()

@@ -95,6 +95,33 @@ def test_permits_and_readiness_are_those_of_the_moment() -> None:
     permit.release()
 
 
+def test_a_drained_deployment_is_not_ready_and_known_as_drained() -> None:
+    metrics, made = GatewayMetrics(), snapshot_of(fleet_policy(2), lambda: 0.0)
+    made.deployments["d1"].drain(is_draining=True)
+    read_live_gauges(metrics, made.deployments.values(), made.lanes.values())
+    assert [metrics.deployment_ready.labels(name).value for name in ("d0", "d1")] == [1, 0]
+    assert [metrics.deployment_draining.labels(name).value for name in ("d0", "d1")] == [0, 1]
+
+
+def test_a_deployment_of_members_is_drained_once_all_that_are_listed_are() -> None:
+    metrics, made = GatewayMetrics(), snapshot_of(fleet_policy(3), lambda: 0.0)
+    members = list(made.deployments.values())
+    for live in members:
+        live.group = "group"
+    drained = []
+    for live in members[:2]:
+        live.drain(is_draining=True)
+        read_live_gauges(metrics, members, ())
+        drained.append(metrics.deployment_draining.labels("group").value)
+    members[2].depart(has_left=True)
+    read_live_gauges(metrics, members, ())
+    assert [*drained, metrics.deployment_draining.labels("group").value] == [0, 0, 1]
+    for live in members:
+        live.depart(has_left=True)
+    read_live_gauges(metrics, members, ())
+    assert metrics.deployment_draining.labels("group").value == 0, "none is there to be drained"
+
+
 def test_what_left_the_policy_has_no_gauge_any_more() -> None:
     metrics = GatewayMetrics()
     before, after = (snapshot_of(fleet_policy(num), lambda: 0.0) for num in (3, 1))

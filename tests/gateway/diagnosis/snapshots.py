@@ -41,6 +41,8 @@ class Scene:
         self.tenants: dict[str, float] = {"one": 500.0, "two": 500.0}
         self.prompt_tokens = 10.0
         self.answer_tokens = 30.0
+        self.outcomes: dict[str, float] = {}
+        """Further requests of the window at the deployment, by outcome."""
         self.state: dict[str, Any] = {}
         self.state_before: dict[str, Any] = {}
         self.late_s = 0.0
@@ -94,7 +96,13 @@ class Scene:
         )
         requests = sum(num for _, num in parts)
         numbers: dict[str, tuple[tuple[Mapping[str, str], float], ...]] = {
-            "penstock_requests_total": (({"route": "all", "deployment": "large", "outcome": "completed"}, requests),),
+            "penstock_requests_total": (
+                ({"route": "all", "deployment": "large", "outcome": "completed"}, requests),
+                *(
+                    ({"route": "all", "deployment": "large", "outcome": outcome}, num)
+                    for outcome, num in (self.outcomes.items() if len(parts) > 1 else ())
+                ),
+            ),
             "penstock_prompt_tokens_total": tuple(
                 (
                     {"tenant": name},

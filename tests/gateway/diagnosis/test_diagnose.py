@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+import msgspec
 import pytest
 
 from gateway.diagnosis.diagnose import find_cause
 from gateway.diagnosis.finding import Diagnosis
+from gateway.diagnosis.window import ObservedDeployment, Window
 from routing_policies.loading import load_policy
+from routing_policies.policy.document import DEFAULT_LANES
 from tests.gateway.diagnosis.snapshots import SECONDS, Scene
 
 POLICY = load_policy(
@@ -152,6 +156,22 @@ def down(scene: Scene) -> None:
     scene.num = 0.0
 
 
+def failing(scene: Scene) -> None:
+    scene.num = 0.0
+    scene.outcomes = {"upstream_failed": 30.0, "upstream_timeout": 10.0}
+    scene.gateway["penstock_ejections_total"] = [({"deployment": "large", "reason": "consecutive"}, 2.0)]
+
+
+def failing_and_refused(scene: Scene) -> None:
+    failing(scene)
+    admission(scene)
+
+
+def down_and_failing(scene: Scene) -> None:
+    down(scene)
+    scene.outcomes = {"upstream_failed": 30.0}
+
+
 def loop_lag(scene: Scene) -> None:
     scene.late_s = 0.4 * SECONDS
     scene.ttft, scene.stages["queue"] = 0.53, 0.5
@@ -192,6 +212,9 @@ CAUSES: list[tuple[Callable[[Scene], None], str, str | None]] = [
     (slow_bandwidth, "network/path", "routes.all.select.candidates"),
     (down, "network/deployment_down", "routes.all.select.fallback"),
     (down_and_refused, "network/deployment_down", "routes.all.select.fallback"),
+    (failing, "upstream/upstream_failing", "routes.all.select.fallback"),
+    (failing_and_refused, "upstream/upstream_failing", "routes.all.select.fallback"),
+    (down_and_failing, "network/deployment_down", "routes.all.select.fallback"),
     (loop_lag, "gateway/loop_lag", None),
     (store, "gateway/store", "tenants.one.limits.on_store_loss"),
 ]
@@ -214,13 +237,100 @@ def test_a_healthy_window_has_no_findings() -> None:
     assert reported(Scene()).findings == ()
 
 
+def test_a_deployment_that_operators_drained_is_not_down() -> None:
+    scene = Scene()
+    scene.state = {"is_ready": False, "is_draining": True}
+    assert reported(scene).findings == ()
+
+
+def test_a_deployment_of_members_is_down_only_when_none_of_them_is_ready() -> None:
+    def found(**ready: bool) -> list[str]:
+        scene = Scene()
+        window = scene.window()
+        members = {f"large@{name}:80": ObservedDeployment(is_ready=one) for name, one in ready.items()}
+        last = replace(window.last, deployments=members)
+        return [finding.cause for finding in find_cause(Window([window.first, last]), POLICY).findings]
+
+    assert found(a=True, b=False) == []
+    assert found(a=False, b=False) == ["deployment_down"]
+
+
+def test_failures_that_have_always_been_are_found_too() -> None:
+    scene = Scene()
+    failing(scene)
+    scene.num_before = 0.0
+    scene.gateway_before["penstock_requests_total"] = [
+        ({"route": "all", "deployment": "large", "outcome": "upstream_failed"}, 9000.0)
+    ]
+    scene.gateway["penstock_requests_total"] = [
+        ({"route": "all", "deployment": "large", "outcome": "upstream_failed"}, 9040.0)
+    ]
+    found = reported(scene)
+    assert [finding.cause for finding in found.findings] == ["upstream_failing"]
+    assert found.conclusion == ""
+
+
+@pytest.mark.parametrize(
+    ("num", "num_before", "policy", "conclusion"),
+    [
+        (100.0, 100.0, "target", "everything is as it was, and within its targets"),
+        (3.0, 100.0, "target", "It cannot tell: 3 first tokens in 10 s are too few"),
+        (0.0, 0.0, "none", "It cannot tell: 0 first tokens in 10 s are too few"),
+        (100.0, 0.0, "target", "Within the targets. There is no baseline yet"),
+        (100.0, 100.0, "none", "so it cannot tell whether that is fast enough"),
+        (100.0, 5.0, "none", "It cannot tell: no lane in use has a target, and there is no baseline yet"),
+    ],
+)
+def test_a_window_without_findings_states_only_what_was_compared(
+    num: float, num_before: float, policy: str, conclusion: str
+) -> None:
+    scene = Scene()
+    scene.num, scene.num_before = num, num_before
+    document = POLICY if policy == "target" else msgspec.structs.replace(POLICY, lanes=DEFAULT_LANES)
+    found = find_cause(scene.window(), document)
+    assert found.findings == ()
+    assert conclusion in found.conclusion
+    has_all = policy == "target" and num_before == 100.0
+    is_known = num >= 5.0 and not has_all
+    assert ("The largest stage before the first token is prefill: 20.0 ms." in found.conclusion) == is_known
+
+
+@pytest.mark.parametrize(("num_missed", "is_within"), [(5.0, True), (12.0, False)])
+def test_targets_that_too_many_answers_miss_are_not_called_met(num_missed: float, is_within: bool) -> None:
+    scene = Scene()
+    scene.gateway["penstock_slo_total"] = [
+        ({"lane": "interactive", "target": "ttft", "result": result}, num)
+        for result, num in (("met", 100.0 - num_missed), ("missed", num_missed))
+    ]
+    conclusion = reported(scene).conclusion
+    assert ("within its targets" in conclusion) == is_within
+    assert ("Nothing is slower than before, but 12% of the latency targets were missed" in conclusion) != is_within
+
+
+def test_the_time_of_an_upstream_without_metrics_is_named_as_part_of_the_network() -> None:
+    scene = Scene()
+    scene.num_before, scene.has_engine, scene.ttft = 0.0, False, 1.5
+    document = msgspec.structs.replace(POLICY, lanes=DEFAULT_LANES)
+    assert "network, the upstream's own time included: 1,499.0 ms." in find_cause(scene.window(), document).conclusion
+
+
+def test_a_baseline_that_reaches_up_to_the_window_is_noted() -> None:
+    window = Scene().window()
+    apart = Window(window.all, window.first.gateway)
+    assert any("reaches up to this window" in note for note in find_cause(window, POLICY).notes)
+    assert not any("reaches up to this window" in note for note in find_cause(apart, POLICY).notes)
+
+
 def test_too_few_requests_prove_nothing_and_it_reports_it() -> None:
     scene = Scene()
     limit(scene)
     scene.num = 3.0
     found = reported(scene)
     assert found.findings == ()
-    assert "too few" in found.notes[0]
+    assert "too few" in found.conclusion
+    assert not any("too few" in note for note in found.notes), "once is enough"
+    failing(scene)
+    assert "too few" in reported(scene).notes[0]
 
 
 def test_what_was_always_too_slow_is_evaluated_by_the_target() -> None:

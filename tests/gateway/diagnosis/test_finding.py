@@ -19,6 +19,7 @@ DIAGNOSIS = Diagnosis(
             lever="Raise them.",
         ),
     ),
+    conclusion="",
     stages={"queue": StageTime(0.5, 0.0)},
     prompts=(Compared(key="0-256", num_requests=3.0),),
     deployments=(),

@@ -17,3 +17,8 @@ def test_the_terminal_shows_stage_evidence_lever_and_line() -> None:
     assert "in the policy: deployments.large.limits.max_in_flight" in text
     assert "500.0 ms" in text
     assert "Nothing stands out" in render_diagnosis(msgspec.to_builtins(reported(Scene())))
+    idle = Scene()
+    idle.num = 0.0
+    text = render_diagnosis(msgspec.to_builtins(reported(idle)))
+    assert "cannot tell" in text
+    assert "within" not in text

@@ -6,6 +6,7 @@ import pytest
 
 from gateway.diagnosis.samples import Distribution, Samples
 from gateway.telemetry.instruments import Instruments
+from gateway.telemetry.window import History
 
 
 def instruments() -> Instruments:
@@ -31,6 +32,19 @@ def test_text_gives_what_memory_gives_but_for_quantiles() -> None:
         assert samples.values_of("x_spent_seconds", "stage") == {"read", "route"}
     assert memory.distribution("x_spent_seconds", stage="read").quantile(0.5) == 0.01
     assert memory.distribution("x_spent_seconds", stage="read").quantile(0.99) == 5.0
+
+
+def test_the_totals_of_a_history_give_what_memory_gives() -> None:
+    made = instruments()
+    history = History(made.counters, made.histograms, prefix="x_", wall=lambda: 5000.0)
+    history.take()
+    totals = history.until(0.0)
+    assert totals is not None
+    past, memory = Samples.of_totals(totals, made), Samples.of_instruments(made)
+    assert past.number("x_asked_total", tenant='a"b\\c') == memory.number("x_asked_total") == 3
+    for stage in ("read", "route"):
+        where = {"stage": stage}
+        assert past.distribution("x_spent_seconds", **where) == memory.distribution("x_spent_seconds", **where)
 
 
 def test_what_is_not_a_line_is_passed_over() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gateway.diagnosis.budget import budget_before, budget_now
 from gateway.diagnosis.finding import Finding
 from gateway.diagnosis.policy_lines import place_of
 from gateway.diagnosis.waiting import explain_waiting
+from gateway.diagnosis.window import ObservedDeployment, Window
+from routing_policies.loading import load_policy
 from tests.gateway.diagnosis.snapshots import Scene
 from tests.gateway.diagnosis.test_diagnose import POLICY
 
@@ -35,6 +39,43 @@ def explained(scene: Scene) -> Finding:
 def test_the_place_that_is_full_is_the_cause(state: dict[str, float], cause: str, path: str) -> None:
     finding = explained(waiting(**state))
     assert (finding.cause, finding.policy_path) == (cause, path)
+
+
+@pytest.mark.parametrize(
+    ("state", "cause", "path"),
+    [
+        (ObservedDeployment(in_flight=4, limit=4), "limit", "deployments.slow.limits.max_in_flight"),
+        (
+            ObservedDeployment(num_seqs=8, max_num_seqs=8, num_waiting=9),
+            "engine_full",
+            "routes.other.select.candidates",
+        ),
+        (ObservedDeployment(in_flight=1, limit=4, num_waiting=9), "admission", None),
+    ],
+)
+def test_the_deployment_that_holds_requests_up_is_named_with_its_route_though_another_is_busier(
+    state: ObservedDeployment, cause: str, path: str | None
+) -> None:
+    document = load_policy(
+        """
+schema_version: 1
+deployments:
+  - {id: large, url: "unix:/tmp/large.sock", model: big}
+  - {id: slow, url: "unix:/tmp/slow.sock", model: big}
+routes:
+  - {id: all, select: {candidates: [large]}}
+  - {id: other, match: {models: [other]}, select: {candidates: [slow]}}
+""",
+        source="policy.yaml",
+    )
+    scene = waiting(in_flight=10)
+    scene.has_engine = False
+    window = scene.window()
+    held_up = {**window.last.deployments, "slow": state}
+    window = Window([window.first, replace(window.last, deployments=held_up)])
+    finding = explain_waiting(window, place_of(window, document), budget_now(window), budget_before(window))
+    assert (finding.cause, finding.policy_path) == (cause, path), "the document has no lanes"
+    assert ("slow" in finding.summary) == (path is not None)
 
 
 def test_sequences_that_wait_inside_an_engine_mean_that_it_is_full() -> None:

@@ -70,3 +70,35 @@ def test_the_delay_of_the_loop_is_a_share_of_the_time() -> None:
     late = [Snapshot(at=seconds, gateway=Samples(), late_s=late_s) for seconds, late_s in ((10.0, 1.0), (20.0, 3.0))]
     assert Window(late).late_ratio == pytest.approx(0.2)
     assert Window(late[::-1]).late_ratio == 0.0
+
+
+def test_the_busiest_member_stands_for_its_group() -> None:
+    def snapshot(at: float, **in_flight: int) -> Snapshot:
+        states = {f"large@{name}:80": ObservedDeployment(in_flight=num) for name, num in in_flight.items()}
+        return Snapshot(at=at, gateway=Samples(), deployments={"small": ObservedDeployment(), **states})
+
+    window = Window([snapshot(0.0, a=1, b=7), snapshot(9.0, a=3, b=2)])
+    assert [window.member(name) for name in ("large", "large@a:80", "small", "gone")] == [
+        *("large@b:80", "large@a:80", "small", "gone")
+    ]
+    assert window.peak_state("large@b:80").in_flight == 7
+    assert window.peak_state("gone") == ObservedDeployment()
+
+
+def test_a_baseline_takes_the_place_of_everything_before_the_window() -> None:
+    def gateway(num: float) -> Samples:
+        return Samples({"x_total": (({}, num),)}, {"x_seconds": (({}, Distribution(num, 2 * num)),)})
+
+    snapshots = [Snapshot(at=0.0, gateway=gateway(7.0)), Snapshot(at=9.0, gateway=gateway(9.0))]
+    since_start, apart = Window(snapshots), Window(snapshots, gateway(3.0))
+    assert (since_start.is_baseline_apart, apart.is_baseline_apart) == (False, True)
+    assert (since_start.counted_before("x_total"), apart.counted_before("x_total")) == (7.0, 3.0)
+    assert (since_start.spread_before("x_seconds").count, apart.spread_before("x_seconds").count) == (7.0, 3.0)
+    assert since_start.counted("x_total") == apart.counted("x_total") == 2.0
+
+
+def test_a_deployment_that_was_taken_back_from_a_drain_did_not_start() -> None:
+    drained, lost = ObservedDeployment(is_ready=False, is_draining=True), ObservedDeployment(is_ready=False)
+    first = Snapshot(at=0.0, gateway=Samples(), deployments={"drained": drained, "lost": lost})
+    last = Snapshot(at=9.0, gateway=Samples(), deployments=dict.fromkeys(("drained", "lost"), ObservedDeployment()))
+    assert Window([first, last]).restarted() == ["lost"]

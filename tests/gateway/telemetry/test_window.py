@@ -124,3 +124,43 @@ def test_what_did_not_change_is_stored_once() -> None:
     world.step(1)
     newest, before = world.history._fine[-1], world.history._fine[-2]
     assert newest.histograms["ttft_seconds"][("0-256",)] is before.histograms["ttft_seconds"][("0-256",)]
+
+
+@pytest.mark.parametrize("back_s", [0.3, 3.0, 3600.0])
+def test_a_clock_that_was_set_back_gives_no_points_until_time_passes(back_s: float) -> None:
+    world, names = World(), frozenset({"requests_total"})
+    for _ in range(30):
+        world.step(10, 0.1)
+    world.now -= back_s
+    is_anew = back_s > 1.0
+    for window_s in WINDOWS_S:
+        totals, series = world.history.totals(window_s), world.history.series(window_s, names)
+        assert totals.span_s >= 0.0
+        assert (totals.total("requests_total") == 0) == is_anew
+        assert all(step.span_s > 0.0 for step in series)
+        assert (series == []) == is_anew
+    world.counter.labels("completed").inc(4)
+    world.now += 7.0
+    assert (world.history.totals(60).total("requests_total") == 4) == is_anew
+    assert world.history.series(60, names)
+
+
+def test_a_clock_that_was_set_back_before_the_first_reading_gives_no_points() -> None:
+    world = World()
+    world.counter.labels("completed").inc(4)
+    world.now -= 3600.0
+    assert world.history.series(300, frozenset({"requests_total"})) == []
+    assert world.history.totals(300).total("requests_total") == 0
+
+
+def test_the_totals_until_an_age_are_there_once_the_process_is_that_old() -> None:
+    world = World()
+    assert world.history.until(3600.0) is None
+    for count in (1, 2):
+        for _ in range(720):
+            world.step(count, 0.1)
+    totals = world.history.until(3600.0)
+    assert totals is not None
+    assert totals.total("requests_total") == pytest.approx(720, abs=24)
+    assert totals.since == 1_200_000.0
+    assert totals.until == pytest.approx(1_203_600.0, abs=60)

@@ -9,7 +9,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from gateway.access.audit_log import AuditLog
-from gateway.access.identity import LOCAL, Role
+from gateway.access.identity import LOCAL, Identity, Role
 from gateway.access.sign_in.login_links import LINK_S, LoginLinks
 from gateway.access.sign_in.sessions import Sessions
 from gateway.access.sign_in.source_rate import SourceRate, source_of
@@ -70,8 +70,8 @@ class LocalSignInHandlers:
         if not self._gate.is_local(request):
             message = "Login links work on this machine only, and this listener serves other machines. Use a password."
             raise Conflict(message, code="not_local")
-        await self._audit.record(request.who, "login.link", LOCAL.name, detail={"expires_in_s": LINK_S})
-        secret = await self._links.create()
+        async with self._audit.announced(request.who, "login.link", LOCAL.name, detail={"expires_in_s": LINK_S}):
+            secret = await self._links.create()
         return ApiResponse({"path": f"{LOGIN_PAGE}#link={secret}", "expires_in_s": LINK_S}, 201)
 
     @serves(f"{LINKS}/redeem", "POST", is_public=True)
@@ -98,8 +98,9 @@ class LocalSignInHandlers:
         return await self._begin("token")
 
     async def _begin(self, means: str) -> Response:
-        cookie, identity = await self._sessions.begin_local()
-        await self._audit.record(identity, "login", identity.name, detail={"by": means})
+        who = Identity(name=LOCAL.name, role=LOCAL.role, mode="session")
+        async with self._audit.announced(who, "login", who.name, detail={"by": means}):
+            cookie, identity = await self._sessions.begin_local()
         return self._login.signed_in(cookie, identity)
 
     def _count(self, request: AdminRequest) -> None:

@@ -122,9 +122,9 @@ class LoginHandlers:
 
     async def begin_session(self, admin: Admin) -> tuple[str, Identity]:
         """Start a session; return its cookie and its identity."""
-        cookie, identity = await self._sessions.begin(admin)
-        await self._audit.record(identity, "login", admin.name)
-        return cookie, identity
+        who = Identity(name=admin.name, role=Role.of(admin.role), mode="session")
+        async with self._audit.announced(who, "login", admin.name):
+            return await self._sessions.begin(admin)
 
     @serves(f"{API}/logout", "POST", role=Role.VIEWER)
     async def log_out(self, request: AdminRequest) -> Response:

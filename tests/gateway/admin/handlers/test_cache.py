@@ -25,6 +25,17 @@ async def test_a_purge_shows_what_it_would_do_before_it_does(tmp_path: Path) -> 
         assert (await stack.call(chat())).headers["x-penstock-cache"] == "miss"
 
 
+async def test_a_purge_is_a_line_of_the_audit_log_without_the_text_that_was_looked_for(tmp_path: Path) -> None:
+    async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
+        for dry_run in (True, False):
+            body = {"route": "main", "text": "my illness", "dry_run": dry_run}
+            assert (await stack.call(body, path="/admin/api/cache/purge", admin=True)).status == 200
+        entries = (await stack.get("/admin/api/audit", admin=True)).json["entries"]
+        (line,) = [entry for entry in entries if entry["action"] == "cache.purge"]
+        assert line["detail"] == {"id": None, "tenant": None, "route": "main", "text": True, "until": None}
+        assert "illness" not in str(entries)
+
+
 async def test_a_purge_removes_what_was_listed_and_nothing_stored_since(tmp_path: Path) -> None:
     async with running(tmp_path, policy=cached_policy(tmp_path)) as stack:
         first = await stack.call(chat())
