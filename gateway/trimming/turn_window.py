@@ -7,7 +7,7 @@ from typing import Final
 
 from gateway.trimming.conversation import MARKUP_BYTES, Conversation, Message, size_of
 from gateway.trimming.dedupe import dedupe
-from gateway.trimming.passages import cuttable_bytes, message_texts
+from gateway.trimming.passages import cuttable_bytes, message_texts, shortest_bytes
 from gateway.trimming.relevance.bm25 import SegmentIndex
 from gateway.trimming.relevance.instructions import is_standing
 from gateway.trimming.relevance.question import question_of
@@ -16,8 +16,6 @@ from gateway.trimming.structure.sentences import sentences_of
 from gateway.trimming.tools import is_output
 from gateway.trimming.turns import from_turn, recent_turns
 
-LONG_TEXT_BYTES: Final = 400
-"""Bytes that a long text counts for where its passages can be selected: its ends, which stay."""
 CHAT_SHARE: Final = 0.5
 """Share of the room that recent turns have, however long the documents of the conversation are."""
 DOCUMENT_SHARE: Final = 0.25
@@ -79,18 +77,16 @@ class TurnWindow:
 
     def _size_of(self, message: Message) -> int:
         """Return the bytes that a message counts for."""
-        size = size_of(message)
         if not self._has_passages:
-            return size
-        long_bytes = cuttable_bytes(message, are_outputs_capped=self._are_outputs_capped)
-        return size - long_bytes + min(long_bytes, LONG_TEXT_BYTES) if long_bytes else size
+            return size_of(message)
+        return shortest_bytes(message, are_outputs_capped=self._are_outputs_capped)
 
     def _size(self, conversation: Conversation) -> int:
         return sum(map(self._size_of, conversation.messages)) + MARKUP_BYTES * len(conversation.messages)
 
     def _room_bytes(self, conversation: Conversation) -> int:
         """Return the budget less what stays in any case: instructions and the last turn."""
-        old = {index for index in conversation.old_messages() if not conversation.instructs(index)}
+        old = {*conversation.old_messages()} - conversation.fixed_messages()
         fixed = [index for index in range(len(conversation.messages)) if index not in old]
         return max(0, self._budget_bytes - self._size(conversation.only(fixed)))
 

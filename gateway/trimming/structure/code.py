@@ -37,6 +37,8 @@ _CONTINUES: Final = re.compile(
     r"(?P<word>(?:elif|else|except|finally|catch|then|fi|end|do|done|esac|rescue|ensure|when|where)\b|[)\]}{])"
     r"|[.?:,&|+*=<>%]|-[^-\w]|/[^/*]|\\"
 )
+_DEFINITION: Final = re.compile(r"[ \t]*(?:async[ \t]+)?(?:def[ \t]+\w+[ \t]*\(|class[ \t]+\w+[ \t]*[(:])")
+"""Statement that stands in no bracket where indentation marks blocks: brackets before it have no end."""
 _CLAUSE: Final = re.compile(r"(?:elif|elsif|else|except|finally|rescue|ensure)\b")
 _OUTER_NAME: Final = re.compile(r"^[ \t]*nonlocal\b", re.MULTILINE)
 _ENDS_STATEMENT: Final = re.compile(r"[};]\s*$")
@@ -78,8 +80,8 @@ def code_group(text: str, language: str = "") -> SegmentNode:
         language: Name that the fence around it gives; empty where the text alone shows it.
     """
     syntax = syntax_of(text, language)
-    lines = _lines_of(text, _INDENTED_TOKEN if syntax.is_indented else _BRACED_TOKEN)
-    nodes = _Splitter(text, lines, syntax).nodes(0, len(lines), 0)
+    lines, depth = _lines_of(text, is_indented=syntax.is_indented)
+    nodes = _Splitter(text, lines, syntax, depth).nodes(0, len(lines), 0)
     lead, num_lead = "", 0
     for node in nodes:
         if not isinstance(node, TextSegment) or not _LEAD.match(_first_code(node.text)):
@@ -93,13 +95,19 @@ def code_group(text: str, language: str = "") -> SegmentNode:
     return LineGroup(nodes[num_lead:], mark_line=syntax.mark_line(), opening=lead)
 
 
-def _lines_of(text: str, token: re.Pattern[str]) -> list[_Line]:
-    """Return the lines with the brackets open at the start of each; `#if` to `#endif` counts as a bracket."""
+def _lines_of(text: str, *, is_indented: bool) -> tuple[list[_Line], int]:
+    """Return the lines with the brackets open at the start of each, and those open at the end.
+
+    `#if` to `#endif` counts as a bracket.
+    """
     lines, depth = [_Line(0, 0, False)], 0
+    token = _INDENTED_TOKEN if is_indented else _BRACED_TOKEN
     conditions: list[tuple[int, int | None]] = []
     for found in token.finditer(text):
         kind = found.lastgroup
         if kind == "newline":
+            if depth and is_indented and _DEFINITION.match(text, found.end()):
+                depth = 0
             lines.append(_Line(found.end(), depth, False))
         elif kind in ("open", "condition"):
             if kind == "condition":
@@ -120,14 +128,16 @@ def _lines_of(text: str, token: re.Pattern[str]) -> list[_Line]:
             while begin >= 0:
                 lines.append(_Line(begin + 1, depth, True))
                 begin = text.find("\n", begin + 1, found.end())
-    return lines if lines[-1].start < len(text) or len(lines) == 1 else lines[:-1]
+    return lines if lines[-1].start < len(text) or len(lines) == 1 else lines[:-1], depth
 
 
 class _Splitter:
-    def __init__(self, text: str, lines: list[_Line], syntax: Syntax) -> None:
+    def __init__(self, text: str, lines: list[_Line], syntax: Syntax, depth: int) -> None:
         self._text = text
         self._lines = lines
         self._syntax = syntax
+        self._last_depth = depth
+        """Brackets open at the end of the text."""
         self._level = 0
         """Number of divided statements around the present one."""
 
@@ -258,7 +268,7 @@ class _Splitter:
                 end = ends.pop()  # the last one has no comma, so it stays last
                 end = elements.pop()
             children = [self._statement(*span, inner) for span in zip(elements, ends, strict=True)]
-        elif is_block and not self._syntax.is_indented and end < last:
+        elif is_block and not self._syntax.is_indented and (end < last or self._is_open(last, inner)):
             children = self.nodes(body, end, inner)
         else:
             return None
@@ -323,6 +333,11 @@ class _Splitter:
         """Return whether the line closes the bracket around the members, as its first character."""
         line = self._lines[number]
         return line.depth == inner and not line.is_inside and _CLOSES.match(self._line(number)) is not None
+
+    def _is_open(self, last: int, inner: int) -> bool:
+        """Return whether a bracket has no end before a line, as in code that is cut off."""
+        depth = self._lines[last].depth if last < len(self._lines) else self._last_depth
+        return depth >= inner
 
     def _indent(self, number: int) -> int:
         line = self._line(number)

@@ -11,6 +11,8 @@ GAP: Final = "..."
 """Mark of a gap in prose, in every language: small models read on behind it as behind any sentence."""
 _CONTEXT_CHARS: Final = 240
 """Characters of an opening that count as context; a head of any length is read for each of its rows."""
+_MAX_CONTEXTS: Final = 12
+"""Number of groups around a segment whose openings count, the inner ones first."""
 
 
 def num_bytes_of(text: str) -> int:
@@ -34,8 +36,8 @@ class TextSegment:
     @property
     def context(self) -> str:
         """Text that opens the groups around the segment: headings, speakers, names of members, signatures."""
-        found, group = [], self.parent
-        while group is not None:
+        found, group = list[str](), self.parent
+        while group is not None and len(found) < _MAX_CONTEXTS:
             found.append(group.opening[:_CONTEXT_CHARS])
             group = group.parent
         return " ".join(found)
@@ -75,13 +77,17 @@ class SegmentGroup:
     __slots__ = ("children", "closing", "is_retained", "num_frame_bytes", "opening", "parent", "place")
 
     def __init__(self, children: Sequence[SegmentNode], opening: str = "", closing: str = "") -> None:
-        self.children = children
         self.opening = opening
         self.closing = closing
         self.num_frame_bytes = num_bytes_of(opening) + num_bytes_of(closing)
         self.is_retained = False
         self.parent: SegmentGroup | None = None
         self.place = 0
+        self.adopt(children)
+
+    def adopt(self, children: Sequence[SegmentNode]) -> None:
+        """Take these children in place of the present ones."""
+        self.children = children
         for place, child in enumerate(children):
             child.parent, child.place = self, place
 
@@ -127,11 +133,13 @@ class SegmentGroup:
 
     def segments(self) -> Iterator[TextSegment]:
         """Yield the segments below this group, in the order of the text."""
-        for child in self.children:
-            if isinstance(child, SegmentGroup):
-                yield from child.segments()
+        pending: list[SegmentNode] = [*reversed(self.children)]
+        while pending:
+            node = pending.pop()
+            if isinstance(node, SegmentGroup):
+                pending += reversed(node.children)
             else:
-                yield child
+                yield node
 
 
 SegmentNode: TypeAlias = TextSegment | SegmentGroup
