@@ -33,8 +33,8 @@ class Loop(NamedTuple):
     older: Conversation
     newer: list[Message]
     """The newest rounds, which no strategy changes; empty where the whole last turn is new."""
-    reserved_bytes: int
-    """Part of the budget that belongs to the newest rounds, now and until their beginning moves on."""
+    older_bytes: int | None
+    """Size that what precedes them should fit, now and until their beginning moves on; None without a budget."""
 
 
 def divided(conversation: Conversation, budget_bytes: int | None, *, has_passages: bool) -> Loop:
@@ -46,19 +46,20 @@ def divided(conversation: Conversation, budget_bytes: int | None, *, has_passage
         has_passages: Whether passages of long texts are selected afterwards.
     """
     begins = conversation.rounds()
-    whole = Loop(conversation, [], 0)
+    whole = Loop(conversation, [], budget_bytes)
     if len(begins) < MIN_ROUNDS:
         return whole
     if budget_bytes is None:
         count = (len(begins) - MIN_ROUNDS) // _ROUNDS_STEP * _ROUNDS_STEP
-        return _before(conversation, begins[count], 0) if count else whole
-    room = _room_bytes(conversation, budget_bytes, has_passages=has_passages)
+        return _before(conversation, begins[count], None) if count else whole
+    fixed = _fixed_bytes(conversation, has_passages=has_passages)
+    room = _coarse(max(budget_bytes - fixed, int(budget_bytes * _MIN_ROOM_SHARE), 1))
     sizes = _sizes(conversation, begins)
     most = int(room * MAX_NEWER_SHARE)
     missing = sum(sizes) - most
     if missing <= 0:
         grade = most // _NUM_GRADES + 1
-        return _before(conversation, begins[0], -(-sum(sizes) // grade) * grade)
+        return _before(conversation, begins[0], fixed + room - -(-sum(sizes) // grade) * grade)
     step = int(room * STEP_SHARE) + 1
     goal, count, older = -(-missing // step) * step, 0, 0
     while count < len(begins) - 1 and older < goal:
@@ -67,23 +68,26 @@ def divided(conversation: Conversation, budget_bytes: int | None, *, has_passage
     newer = sum(sizes) - older
     if has_passages and newer > room * _MAX_WHOLE_SHARE:
         return whole
-    return _before(conversation, begins[count], max(most, newer))
+    return _before(conversation, begins[count], fixed + room - max(most, newer))
 
 
-def _before(conversation: Conversation, begin: int, reserved_bytes: int) -> Loop:
+def _before(conversation: Conversation, begin: int, older_bytes: int | None) -> Loop:
     messages = conversation.messages
-    return Loop(Conversation(messages[:begin], has_newer=True), messages[begin:], reserved_bytes)
+    return Loop(Conversation(messages[:begin], has_newer=True), messages[begin:], older_bytes)
 
 
-def _room_bytes(conversation: Conversation, budget_bytes: int, *, has_passages: bool) -> int:
-    """Return the budget less the instructions and the last user message, on a coarse grid."""
+def _fixed_bytes(conversation: Conversation, *, has_passages: bool) -> int:
+    """Return the size of the instructions and the last user message."""
     messages = conversation.messages
     fixed = [message for index, message in enumerate(messages) if conversation.instructs(index)]
     last = conversation.last_user_message()
     fixed += [messages[last]] if last >= 0 else []
-    size = sum((shortest_bytes(message) if has_passages else size_of(message)) + MARKUP_BYTES for message in fixed)
-    room = max(budget_bytes - size, int(budget_bytes * _MIN_ROOM_SHARE), 1)
-    return room - room % (1 << max(0, room.bit_length() - _ROOM_BITS))
+    return sum((shortest_bytes(message) if has_passages else size_of(message)) + MARKUP_BYTES for message in fixed)
+
+
+def _coarse(room_bytes: int) -> int:
+    """Return a room on a coarse grid."""
+    return room_bytes - room_bytes % (1 << max(0, room_bytes.bit_length() - _ROOM_BITS))
 
 
 def _sizes(conversation: Conversation, begins: list[int]) -> list[int]:

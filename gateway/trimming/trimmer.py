@@ -162,7 +162,7 @@ def _begun(request: ChatRequest, strategies: tuple[TrimStrategy, ...], budget_by
     if budget_bytes is not None and conversation.num_prompt_bytes <= budget_bytes:
         return TrimInWork(request, conversation, cuts)
     has_passages = budget_bytes is not None and "extract_passages" in strategies
-    conversation, newer, reserved_bytes = divided(conversation, budget_bytes, has_passages=has_passages)
+    conversation, newer, budget_bytes = divided(conversation, budget_bytes, has_passages=has_passages)
     # Capping precedes deduplication: no text may refer to the cut middle of an output.
     if "cap_tool_outputs" in strategies:
         take("cap_tool_outputs", cap_tool_outputs(conversation, _spared(conversation, has_passages=has_passages)))
@@ -171,10 +171,10 @@ def _begun(request: ChatRequest, strategies: tuple[TrimStrategy, ...], budget_by
         take("dedupe", dedupe(conversation))
     if budget_bytes is None:
         return TrimInWork(request, conversation, cuts, newer=newer)
-    budget_bytes -= reserved_bytes
-    is_capped = {"cap_tool_outputs", "drop_old_turns"} <= {*strategies}
+    is_loop = conversation.has_newer
+    is_capped = {"cap_tool_outputs", "drop_old_turns"} <= {*strategies} and not is_loop
     if "drop_old_turns" in strategies:
-        window = TurnWindow(budget_bytes, has_passages=has_passages, are_outputs_capped=is_capped)
+        window = TurnWindow(budget_bytes, has_passages=has_passages, are_outputs_capped=is_capped, is_loop=is_loop)
         is_deduped = "dedupe" in strategies
         shorter = window.recent_of_repeating(conversation, repeating) if is_deduped else window.recent(conversation)
         take("drop_old_turns", shorter)
@@ -188,8 +188,10 @@ def _begun(request: ChatRequest, strategies: tuple[TrimStrategy, ...], budget_by
 
 def _spared(conversation: Conversation, *, has_passages: bool) -> Set[int]:
     """Return the messages whose outputs no cap cuts, because their passages are selected by the question."""
-    is_needed = has_passages and any(is_output(message) for message in conversation.messages)
-    return whole_outputs(conversation) if is_needed else frozenset()
+    if not has_passages or not any(is_output(message) for message in conversation.messages):
+        return frozenset()
+    newest = range(conversation.last_user_message(), len(conversation.messages)) if conversation.has_newer else ()
+    return {*whole_outputs(conversation), *newest}
 
 
 def _format_of(request: ChatRequest) -> object:

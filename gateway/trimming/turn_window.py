@@ -16,6 +16,8 @@ from gateway.trimming.structure.sentences import sentences_of
 from gateway.trimming.tools import is_output
 from gateway.trimming.turns import from_turn, recent_turns
 
+SHORT_OUTPUT_BYTES: Final = 100
+"""Bytes that an old output of an agent's loop counts for where its passages can be selected; none of it must stay."""
 CHAT_SHARE: Final = 0.5
 """Share of the room that recent turns have, however long the documents of the conversation are."""
 DOCUMENT_SHARE: Final = 0.25
@@ -37,8 +39,19 @@ _MAX_TURN_CHARS: Final = 64 * 1024
 class TurnWindow:
     """Choice of turns for a budget; passages of long texts are selected afterwards where `has_passages` is set."""
 
-    def __init__(self, budget_bytes: int, *, has_passages: bool, are_outputs_capped: bool = False) -> None:
+    def __init__(
+        self, budget_bytes: int, *, has_passages: bool, are_outputs_capped: bool = False, is_loop: bool = False
+    ) -> None:
+        """Create a window.
+
+        Args:
+            budget_bytes: Size that the turns should fit.
+            has_passages: Whether passages of long texts are selected afterwards.
+            are_outputs_capped: Whether short outputs of tools stay as they are then.
+            is_loop: Whether the turns are old calls of a last turn that goes on behind them.
+        """
         self._budget_bytes = budget_bytes
+        self._is_loop = is_loop
         self._has_passages = has_passages
         self._are_outputs_capped = are_outputs_capped
 
@@ -79,6 +92,8 @@ class TurnWindow:
         """Return the bytes that a message counts for."""
         if not self._has_passages:
             return size_of(message)
+        if self._is_loop and is_output(message):
+            return min(size_of(message), SHORT_OUTPUT_BYTES)
         return shortest_bytes(message, are_outputs_capped=self._are_outputs_capped)
 
     def _size(self, conversation: Conversation) -> int:

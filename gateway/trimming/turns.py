@@ -40,7 +40,8 @@ def recent_turns(
     missing = sum(map(size, messages)) + MARKUP_BYTES * len(messages) - budget_bytes
     if missing <= 0 or len(turns) <= 2:
         return [*range(len(messages))]
-    step = _step(sum(sizes) - missing)
+    # What precedes newer messages is the same in many requests, and needs no coarse step.
+    step = 1 if conversation.has_newer else _step(sum(sizes) - missing)
     goal = -(-missing // step) * step  # the first multiple of a step that is enough
     dropped, count = 0, 1
     while count < len(turns) - 1 and dropped < goal:
