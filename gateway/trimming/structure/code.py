@@ -14,6 +14,8 @@ DIVIDED_BYTES: Final = 600
 """Size from which a class is divided into its members."""
 LARGE_BYTES: Final = 1500
 """Size from which a function, a literal or another statement is divided into what stands within it."""
+SMALL_BYTES: Final = 240
+"""Size from which any statement is divided where the room is too small for it."""
 MAX_DEPTH: Final = 8
 """Depth to which statements are divided; each level reads the lines below once more."""
 MAX_LEAD_BYTES: Final = 800
@@ -80,8 +82,8 @@ def code_group(text: str, language: str = "") -> SegmentNode:
         language: Name that the fence around it gives; empty where the text alone shows it.
     """
     syntax = syntax_of(text, language)
-    lines, depth = _lines_of(text, is_indented=syntax.is_indented)
-    nodes = _Splitter(text, lines, syntax, depth).nodes(0, len(lines), 0)
+    splitter = _Splitter(text, syntax)
+    nodes = splitter.all_nodes()
     lead, num_lead = "", 0
     for node in nodes:
         if not isinstance(node, TextSegment) or not _LEAD.match(_first_code(node.text)):
@@ -92,7 +94,9 @@ def code_group(text: str, language: str = "") -> SegmentNode:
         num_lead += 1
     if num_lead == len(nodes):
         return TextSegment(text)
-    return LineGroup(nodes[num_lead:], mark_line=syntax.mark_line(), opening=lead)
+    group = LineGroup(nodes[num_lead:], mark_line=syntax.mark_line(), opening=lead, divide=splitter.divide)
+    group.is_cut_off = splitter.is_cut_off
+    return group
 
 
 def _lines_of(text: str, *, is_indented: bool) -> tuple[list[_Line], int]:
@@ -132,14 +136,34 @@ def _lines_of(text: str, *, is_indented: bool) -> tuple[list[_Line], int]:
 
 
 class _Splitter:
-    def __init__(self, text: str, lines: list[_Line], syntax: Syntax, depth: int) -> None:
+    def __init__(self, text: str, syntax: Syntax, least_bytes: int | None = None) -> None:
+        """Read the lines.
+
+        Args:
+            text: Program text.
+            syntax: Its syntax.
+            least_bytes: Size from which a statement of any kind is divided; None for the usual sizes.
+        """
         self._text = text
-        self._lines = lines
         self._syntax = syntax
-        self._last_depth = depth
-        """Brackets open at the end of the text."""
+        self._lines, self._last_depth = _lines_of(text, is_indented=syntax.is_indented)
+        self._least_class = DIVIDED_BYTES if least_bytes is None else least_bytes
+        self._least_other = LARGE_BYTES if least_bytes is None else least_bytes
         self._level = 0
         """Number of divided statements around the present one."""
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Return whether a bracket has no end."""
+        return self._last_depth > 0
+
+    def all_nodes(self) -> list[SegmentNode]:
+        """Return the statements of the text."""
+        return self.nodes(0, len(self._lines), 0)
+
+    def divide(self, text: str) -> list[SegmentNode]:
+        """Return the statements of a part of the text, with small ones divided too."""
+        return _Splitter(text, self._syntax, SMALL_BYTES).all_nodes()
 
     def nodes(self, first: int, last: int, depth: int) -> list[SegmentNode]:
         """Return the statements of lines `first` to `last`, which begin at this depth of brackets."""
@@ -202,13 +226,13 @@ class _Splitter:
 
     def _statement(self, first: int, last: int, depth: int) -> SegmentNode:
         text = self._span(first, last)
-        if len(text) < DIVIDED_BYTES:
+        if len(text) < self._least_class:
             return TextSegment(text)
         head = self._head(first, last, depth)
         if head is None:
             return TextSegment(text)
         is_class = _CLASS.match(self._line(head).lstrip()) is not None
-        if _PRIVATE.search(text) if is_class else len(text) < LARGE_BYTES or _OUTER_NAME.search(text):
+        if _PRIVATE.search(text) if is_class else len(text) < self._least_other or _OUTER_NAME.search(text):
             return TextSegment(text)
         if self._level >= MAX_DEPTH:
             return TextSegment(text)
@@ -319,6 +343,7 @@ class _Splitter:
             mark_line=self._syntax.mark_line(indent),
             opening=self._span(first, body),
             closing=self._span(end, last) if end < last else "",
+            divide=self.divide,
         )
 
     def _rows(self, first: int, last: int) -> SegmentNode | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 MARK: Final = "[…]"
@@ -156,14 +156,31 @@ def _space_behind(node: SegmentNode) -> str:
 class LineGroup(SegmentGroup):
     """Lines of a format with a syntax, such as code or a table; a gap is marked by a line that the syntax allows."""
 
-    __slots__ = ("mark_line",)
+    __slots__ = ("divide", "is_cut_off", "mark_line")
 
     def __init__(
-        self, children: Sequence[SegmentNode], *, mark_line: str, opening: str = "", closing: str = ""
+        self,
+        children: Sequence[SegmentNode],
+        *,
+        mark_line: str,
+        opening: str = "",
+        closing: str = "",
+        divide: Callable[[str], Sequence[SegmentNode]] | None = None,
     ) -> None:
-        """Create a group; `mark_line` marks a gap, and is empty where no line may be added."""
+        """Create a group.
+
+        Args:
+            children: The lines.
+            mark_line: Line that marks a gap; empty where no line may be added.
+            opening: What stands before them.
+            closing: What stands behind them.
+            divide: Divides the text of a child further than usual, at its own structure; None where nothing does.
+        """
         super().__init__(children, opening, closing)
         self.mark_line = mark_line
+        self.divide = divide
+        self.is_cut_off = False
+        """True for code with a bracket that has no end, whose syntax no cut can harm."""
 
     def mark_bytes(self, last: SegmentNode) -> int:
         """Return the bytes of the mark of a gap."""
