@@ -27,6 +27,8 @@ LONG_TEXT_BYTES: Final = 400
 """Bytes that a long text counts for where its passages can be selected: its ends, which stay."""
 WINDOW_CHARS: Final = 240
 """Length of the passages that are compared with the question by the encoder; of a short text each segment is."""
+MIN_LOOP_OUTPUT_BYTES: Final = 240
+"""Size below which an old output of an agent's loop stays whole; many short ones fill a budget, too."""
 _CUT_ROLES: Final = frozenset({"user", "assistant", "tool", "function"})
 _SURE_SHARE: Final = 0.5
 """Share of the room whose best passages stay without a look at their similarity."""
@@ -229,8 +231,12 @@ def _long_texts(conversation: Conversation, *, are_outputs_capped: bool) -> Iter
     for index, message in enumerate(conversation.messages):
         if message["role"] not in _CUT_ROLES or (message["role"] == "assistant" and index >= begins):
             continue
-        is_final = are_outputs_capped and index < begins and is_output(message)
-        for part, text in _long_message_texts(message, MAX_CAPPED_BYTES + 1 if is_final else MIN_PASSAGE_BYTES):
+        least = MIN_PASSAGE_BYTES
+        if is_output(message) and conversation.has_newer:
+            least = MIN_LOOP_OUTPUT_BYTES
+        elif is_output(message) and are_outputs_capped and index < begins:
+            least = MAX_CAPPED_BYTES + 1
+        for part, text in _long_message_texts(message, least):
             yield _Text(text, index, part, role=message["role"])
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from gateway.trimming.conversation import MARKUP_BYTES, Conversation, Message, size_of
 from gateway.trimming.dedupe import dedupe
-from gateway.trimming.passages import cuttable_bytes, message_texts, shortest_bytes
+from gateway.trimming.passages import MIN_LOOP_OUTPUT_BYTES, cuttable_bytes, message_texts, shortest_bytes
 from gateway.trimming.relevance.bm25 import SegmentIndex
 from gateway.trimming.relevance.instructions import is_standing
 from gateway.trimming.relevance.question import question_of
@@ -93,7 +93,7 @@ class TurnWindow:
         if not self._has_passages:
             return size_of(message)
         if self._is_loop and is_output(message):
-            return min(size_of(message), SHORT_OUTPUT_BYTES)
+            return size if (size := size_of(message)) < MIN_LOOP_OUTPUT_BYTES else SHORT_OUTPUT_BYTES
         return shortest_bytes(message, are_outputs_capped=self._are_outputs_capped)
 
     def _size(self, conversation: Conversation) -> int:
