@@ -27,7 +27,7 @@ LONG_TEXT_BYTES: Final = 400
 """Bytes that a long text counts for where its passages can be selected: its ends, which stay."""
 WINDOW_CHARS: Final = 240
 """Length of the passages that are compared with the question by the encoder; of a short text each segment is."""
-MIN_LOOP_OUTPUT_BYTES: Final = 240
+MIN_LOOP_OUTPUT_BYTES: Final = 64
 """Size below which an old output of an agent's loop stays whole; many short ones fill a budget, too."""
 _CUT_ROLES: Final = frozenset({"user", "assistant", "tool", "function"})
 _SURE_SHARE: Final = 0.5

@@ -16,7 +16,7 @@ from gateway.trimming.structure.sentences import sentences_of
 from gateway.trimming.tools import is_output
 from gateway.trimming.turns import from_turn, recent_turns
 
-SHORT_OUTPUT_BYTES: Final = 100
+SHORT_OUTPUT_BYTES: Final = 64
 """Bytes that an old output of an agent's loop counts for where its passages can be selected; none of it must stay."""
 CHAT_SHARE: Final = 0.5
 """Share of the room that recent turns have, however long the documents of the conversation are."""
@@ -150,7 +150,8 @@ class TurnWindow:
         old = [turn for turn in conversation.turns()[1:] if turn.start != users[-1]]
         room = self._room_bytes(conversation) * CHAT_SHARE
         found: set[int] = set()
-        for turn in _referred_to(old, conversation, _last_question(conversation)):
+        least = 0.0 if self._is_loop else MIN_COVERAGE  # of a loop's calls, those that bear on the task most
+        for turn in _referred_to(old, conversation, _last_question(conversation), least):
             if turn.start in stays or len(found) >= _MAX_RECALLED:
                 continue
             room -= sum(self._size_of(messages[index]) + MARKUP_BYTES for index in turn)
@@ -203,7 +204,9 @@ def _has_document(conversation: Conversation, turn: range) -> bool:
     return any(messages[index]["role"] == "user" and cuttable_bytes(messages[index]) for index in turn)
 
 
-def _referred_to(turns: Sequence[range], conversation: Conversation, question: str) -> list[range]:
+def _referred_to(
+    turns: Sequence[range], conversation: Conversation, question: str, least_coverage: float = MIN_COVERAGE
+) -> list[range]:
     """Return the turns that the question refers to, the most covering first."""
     words = Words()
     rows: list[list[str]] = []
@@ -222,7 +225,7 @@ def _referred_to(turns: Sequence[range], conversation: Conversation, question: s
     for turn, begin, end in zip(turns, [0, *ends], ends, strict=False):
         shares = [_coverage(rows[number], wanted, index, least) for number in range(begin, end)]
         found.append((max(shares, default=0.0) / total, turn))
-    covering = [(share, turn) for share, turn in found if share >= MIN_COVERAGE]
+    covering = [(share, turn) for share, turn in found if share and share >= least_coverage]
     return [turn for _, turn in sorted(covering, key=lambda pair: (-pair[0], -pair[1].start))]
 
 

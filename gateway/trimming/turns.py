@@ -57,9 +57,7 @@ def from_turn(conversation: Conversation, turn: range, retained: Set[int] = froz
     return [index for index in range(len(conversation.messages)) if index >= turn.start or index in stays]
 
 
-def _sizes(
-    messages: Sequence[Message], turn: range, size: Callable[[Message], int], fixed: Set[int]
-) -> list[int]:
+def _sizes(messages: Sequence[Message], turn: range, size: Callable[[Message], int], fixed: Set[int]) -> list[int]:
     """Return the sizes in bytes of the turn's messages that may be dropped, markup included."""
     return [size(messages[index]) + MARKUP_BYTES for index in turn if index not in fixed]
 

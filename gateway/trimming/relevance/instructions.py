@@ -77,13 +77,14 @@ _POLITE: Final = re.compile(
 )
 _FINAL_VERB: Final = re.compile(
     # Turkish and Azerbaijani
-    r"(?:(?<!\w)(?:(?:cevap|yanıt|örnek|bilgi|liste|cavab|misal) ver|(?:tercüme|analiz|kontrol|dikkat|hesap|tərcümə|izah) et"
+    r"(?:(?<!\w)(?:(?:cevap|yanıt|örnek|bilgi|liste|cavab|misal) ver"
+    r"|(?:tercüme|analiz|kontrol|dikkat|hesap|tərcümə|izah) et"
     r"|(?:özet|liste|tercüme|çeviri) yap|yanıtla|cevapla|özetle|çevir|açıkla|listele|sırala|karşılaştır|kullan|belirt"
     r"|söyle|anlat|göster|hesapla|düzelt|oluştur|kısalt|çıkar|ekle|tamamla|düzenle|tanımla|değerlendir|incele|yaz|bul"
     r"|cavabla|xülasə et|sadala|müqayisə et|istifadə et)(?:i?y?[iıuü]n(?:[iıuü]z)?)?(?: lütfen| lütfən)?"
     # Hungarian
-    r"|(?<!\w)(?:válaszolj|válaszoljon|írj|írd le|írja le|fordítsd le|fordítsa le|foglald össze|foglalja össze|magyarázd el"
-    r"|magyarázza el|sorold fel|sorolja fel)"
+    r"|(?<!\w)(?:válaszolj|válaszoljon|írj|írd le|írja le|fordítsd le|fordítsa le|foglald össze|foglalja össze"
+    r"|magyarázd el|magyarázza el|sorold fel|sorolja fel)"
     # Hindi, Marathi and Nepali
     r"|(?<=\s)(?:दें|दो|दीजिए|दीजिये|करें|करो|कीजिए|कीजिये|लिखें|लिखो|लिखिए|बताएं|बताएँ|बताओ|बताइए|समझाएं|समझाएँ|समझाइए|बनाएं|बनाएँ|बनाओ"
     r"|द्या|करा|लिहा|सांगा|गर्नुहोस्|दिनुहोस्|लेख्नुहोस्)"

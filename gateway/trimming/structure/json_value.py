@@ -169,7 +169,10 @@ class _Reader:
                 children.append(self._group(child, depth + 1))
             else:
                 children.append(TextSegment(self._text[child.begin : child.end]))
-        opening, closing = self._text[container.begin : inner.opening_end], self._text[inner.closing_begin : container.end]
+        opening, closing = (
+            self._text[container.begin : inner.opening_end],
+            self._text[inner.closing_begin : container.end],
+        )
         return JsonGroup(children, inner.kind, opening, closing)
 
 
@@ -180,6 +183,8 @@ def string_of_value(text: str, *, is_member: bool) -> StringGroup:
         text: A value, with its key where it is the member of an object.
         is_member: Whether the text begins with a key.
     """
+    trailing = text[len(text.rstrip()) :]
+    text = text.rstrip()
     key = (_KEY if is_member else _SPACE).match(text)
     begin = key.end() if key is not None else 0
     if text.startswith('"', begin):
@@ -187,7 +192,7 @@ def string_of_value(text: str, *, is_member: bool) -> StringGroup:
     else:
         is_ascii = text.isascii()
         pieces = [_escaped(sentence, (), is_ascii=is_ascii) for sentence in sentences_of(text[begin:])]
-    return StringGroup([TextSegment(piece) for piece in pieces], text[:begin] + '"', '"')
+    return StringGroup([TextSegment(piece) for piece in pieces], text[:begin] + '"', f'"{trailing}')
 
 
 def spelt_pieces(spelt: str) -> list[str]:

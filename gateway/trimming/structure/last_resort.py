@@ -24,9 +24,9 @@ _COMMENTS: Final = ("#", "//", "--", "/*")
 def cut_large_parts(layout: SegmentGroup, room_bytes: int) -> None:
     """Divide what would not fit a room beside other parts, whatever its structure is.
 
-    Code is divided further at its own structure first. A statement stays whole that fits the room or is a small share of
-    the text, unless the code is cut off. A JSON value becomes a string with pieces of its text. Sizes follow a coarse grid, so texts are divided
-    alike in a conversation whose room changes little.
+    Code is divided further at its own structure first. A statement stays whole that fits the room or is a small share
+    of the text, unless the code is cut off. A JSON value becomes a string with pieces of its text. Sizes follow a
+    coarse grid, so texts are divided alike in a conversation whose room changes little.
 
     Args:
         layout: A text as a tree.
@@ -40,9 +40,8 @@ def cut_large_parts(layout: SegmentGroup, room_bytes: int) -> None:
         for child in part.group.children:
             pieces, is_divided = cutter.pieces(child, part)
             children += pieces
-            for piece in pieces:
-                if isinstance(piece, SegmentGroup):
-                    pending.append(part.of(piece, is_divided=is_divided))
+            groups = (piece for piece in pieces if isinstance(piece, SegmentGroup))
+            pending += [part.of(group, is_divided=is_divided) for group in groups]
         if children != [*part.group.children]:
             part.group.adopt(children)
 
@@ -59,7 +58,7 @@ class _Part(NamedTuple):
     def of(self, group: SegmentGroup, *, is_divided: bool) -> _Part:
         """Return the part of a child."""
         is_cut_off = self.is_cut_off or (isinstance(group, LineGroup) and group.is_cut_off)
-        return _Part(group, self.frame_bytes + group.num_frame_bytes, is_cut_off, self.num_divided + is_divided)
+        return _Part(group, self.frame_bytes + _frame_bytes(group), is_cut_off, self.num_divided + is_divided)
 
 
 class _Cutter:
@@ -76,7 +75,7 @@ class _Cutter:
         group = part.group
         if isinstance(child, SegmentGroup):
             most_bytes = self._most_bytes if isinstance(child, JsonGroup) else self._whole_bytes
-            fits = part.frame_bytes + child.num_frame_bytes <= most_bytes
+            fits = part.frame_bytes + _frame_bytes(child) <= most_bytes
             return ([child] if fits else _forced(child, group)), False
         if child.num_bytes <= self._most_bytes:
             return [child], False
@@ -92,6 +91,11 @@ class _Cutter:
         most_bytes = self._whole_bytes if has_syntax else self._most_bytes
         is_large = isinstance(node, TextSegment) and node.num_bytes > most_bytes
         return _forced(node, part.group) if is_large else [node]
+
+
+def _frame_bytes(group: SegmentGroup) -> int:
+    """Return the bytes that open and close a group, with the mark of a gap."""
+    return group.num_frame_bytes + (group.mark_bytes(group.children[-1]) if len(group.children) > 1 else 0)
 
 
 def _forced(node: SegmentNode, group: SegmentGroup) -> list[SegmentNode]:
@@ -128,9 +132,9 @@ def _lines(text: str, mark_line: str) -> SegmentNode:
     if mark_line.startswith(_COMMENTS):
         body = lines[min(first, last - 1)]
         mark_line = body[: len(body) - len(body.lstrip())] + mark_line
-    nodes: list[SegmentNode] = []
-    for line in lines[first:last]:
-        nodes.append(SegmentGroup(_sentences(line)) if len(line) > MIN_BYTES else TextSegment(line))
+    nodes = [
+        SegmentGroup(_sentences(line)) if len(line) > MIN_BYTES else TextSegment(line) for line in lines[first:last]
+    ]
     return LineGroup(nodes, mark_line=mark_line, opening="".join(lines[:first]), closing="".join(lines[last:]))
 
 

@@ -82,7 +82,7 @@ EARLIER = [
 ]
 
 
-@pytest.mark.parametrize("strategies", [("drop_old_turns",), DROP, SELECT, PASSAGES], ids="+".join)
+@pytest.mark.parametrize("strategies", [("drop_old_turns",), DROP, SELECT], ids="+".join)
 @pytest.mark.parametrize("before", [[], EARLIER], ids=["one turn", "after other turns"])
 def test_the_budget_holds_and_successive_requests_share_their_beginning(
     strategies: tuple[TrimStrategy, ...], before: Messages

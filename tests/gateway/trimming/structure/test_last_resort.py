@@ -102,7 +102,7 @@ DEEP_JSON = {
     "many levels": json.dumps(levels(150, ROWS)),
     "many levels in a list": json.dumps([levels(150, ROWS), "é"], ensure_ascii=False),
     "string in two spellings": json.dumps({"text": "<" + ". ".join(ROWS)})[:-1] + ', "other": "\\u003c < >"}',
-    "escapes": json.dumps({"text": "\\u003c<\"" + '"\\ é\n'.join(ROWS)}).replace("<", "\\u003c", 1),
+    "escapes": json.dumps({"text": '\\u003c<"' + '"\\ é\n'.join(ROWS)}).replace("<", "\\u003c", 1),
 }
 
 
@@ -156,7 +156,9 @@ def test_whole_code_still_parses_in_a_small_room(module: types.ModuleType, share
 
 def test_a_string_that_is_most_of_the_code_is_cut_within_its_marks() -> None:
     lines = "\n".join(f"{row}." for row in ROWS)
-    after = extract(f'"""Notes on the gates.\n\n{lines}\n"""\n\nimport os\n\n\ndef main():\n    return 1\n', QUESTION, NUM_BYTES)
+    after = extract(
+        f'"""Notes on the gates.\n\n{lines}\n"""\n\nimport os\n\n\ndef main():\n    return 1\n', QUESTION, NUM_BYTES
+    )
     ast.parse(after)
     assert "locker 4417" in after
 
