@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Final
 
 Message = dict[str, Any]
@@ -16,10 +16,18 @@ _INSTRUCTING: Final = frozenset({"system", "developer"})
 class Conversation:
     """Messages of one request; strategies build new lists and never change a message in place."""
 
-    __slots__ = ("messages",)
+    __slots__ = ("has_newer", "messages")
 
-    def __init__(self, messages: Sequence[Message]) -> None:
+    def __init__(self, messages: Sequence[Message], *, has_newer: bool = False) -> None:
+        """Create a conversation.
+
+        Args:
+            messages: The messages.
+            has_newer: True where newer messages of the last turn follow that no strategy may change: all tool calls
+                here are old then, and each is a turn of its own.
+        """
         self.messages = list(messages)
+        self.has_newer = has_newer
 
     @property
     def num_bytes(self) -> int:
@@ -35,7 +43,8 @@ class Conversation:
         """Return the message indexes of each turn.
 
         Turn 0 holds the leading instructions and may be empty. Every user message begins a turn. The output of a tool
-        call stays in the turn of the call.
+        call stays in the turn of the call. With newer messages behind these, each call of the last turn is a turn with
+        its results, and an empty turn ends the list.
         """
         messages = self.messages
         start = 0
@@ -44,25 +53,50 @@ class Conversation:
         begins = [index for index in range(start, len(messages)) if messages[index]["role"] == "user"]
         if not begins or begins[0] != start:
             begins.insert(0, start)
+        if self.has_newer:
+            begins = [*sorted({*begins, *self.rounds()}), len(messages)]
         ends = [*begins[1:], len(messages)]
-        return [range(start), *(range(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end)]
+        turns = [range(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end or self.has_newer]
+        return [range(start), *turns]
+
+    def last_user_message(self) -> int:
+        """Return the index of the last user message; -1 without one."""
+        users = (index for index in range(len(self.messages) - 1, -1, -1) if self.messages[index]["role"] == "user")
+        return next(users, -1)
+
+    def rounds(self) -> list[int]:
+        """Return where each round of the last turn begins: a message of the model, with the results of its calls."""
+        behind = range(self.last_user_message() + 1, len(self.messages))
+        return [index for index in behind if self.messages[index]["role"] == "assistant"]
 
     def last_turn_begins(self) -> int:
         """Return the index of the last turn's first message."""
         turns = self.turns()
         return turns[-1].start if len(turns) > 1 else len(self.messages)
 
+    def of(self, messages: Sequence[Message]) -> Conversation:
+        """Return a conversation of other messages at the same place: with newer ones behind them, or without."""
+        return Conversation(messages, has_newer=self.has_newer)
+
     def only(self, indexes: Iterable[int]) -> Conversation:
         """Return a conversation of the messages at these indexes."""
-        return Conversation([self.messages[index] for index in indexes])
+        return self.of([self.messages[index] for index in indexes])
 
     def instructs(self, index: int) -> bool:
         """Return whether the message is a system or developer message, at any position."""
         return self.messages[index]["role"] in _INSTRUCTING
 
     def old_messages(self) -> range:
-        """Return the indexes between the leading instructions and the last turn, which strategies may change."""
+        """Return the indexes between the leading instructions and the last turn, which strategies may change.
+
+        With newer messages behind these, the last user message is among them, and stays all the same.
+        """
         return range(self.turns()[0].stop, self.last_turn_begins())
+
+    def fixed_messages(self) -> Set[int]:
+        """Return the messages that stay at any place: instructions, and with newer messages the last user message."""
+        found = {index for index in range(len(self.messages)) if self.instructs(index)}
+        return found | ({self.last_user_message()} - {-1} if self.has_newer else set())
 
 
 def size_of(message: Message) -> int:

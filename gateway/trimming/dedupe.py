@@ -22,7 +22,7 @@ def dedupe(conversation: Conversation) -> Conversation:
     """
     seen: set[str] = set()
     messages = list(conversation.messages)
-    old = {index for index in conversation.old_messages() if not conversation.instructs(index)}
+    old = {*conversation.old_messages()} - conversation.fixed_messages()
     # What stands behind the last of them stays, and nothing is compared with it.
     for index, message in enumerate(messages[: max(old, default=-1) + 1]):
 
@@ -32,7 +32,7 @@ def dedupe(conversation: Conversation) -> Conversation:
         edited_message = edited(message, drop)
         if index in old:
             messages[index] = edited_message
-    return Conversation(messages)
+    return conversation.of(messages)
 
 
 def _without_seen(text: str, seen: set[str], *, is_old: bool) -> str:

@@ -31,7 +31,7 @@ def minify(conversation: Conversation) -> Conversation:
     for index in conversation.old_messages():
         if not conversation.instructs(index):
             messages[index] = edited(messages[index], minify_text)
-    return Conversation(messages)
+    return conversation.of(messages)
 
 
 def minify_text(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from gateway.trimming.conversation import Conversation, Message
+from gateway.trimming.conversation import Conversation, Message, size_of
 from gateway.trimming.pinning import (
     MAX_PARAGRAPH_BYTES,
     MAX_SHARE,
@@ -18,13 +18,17 @@ from gateway.trimming.pinning import (
 from gateway.trimming.relevance.question import Question, fields_of, question_of
 from gateway.trimming.relevance.scores import SegmentedText, SegmentScores
 from gateway.trimming.structure.layout import layout_of
-from gateway.trimming.structure.segment import GAP, TextSegment, num_bytes_of
+from gateway.trimming.structure.segment import GAP, SegmentGroup, TextSegment, num_bytes_of
 from gateway.trimming.tools import MAX_CAPPED_BYTES, is_output
 
 MIN_PASSAGE_BYTES: Final = 1200
 """Size below which a text stays whole."""
+LONG_TEXT_BYTES: Final = 400
+"""Bytes that a long text counts for where its passages can be selected: its ends, which stay."""
 WINDOW_CHARS: Final = 240
 """Length of the passages that are compared with the question by the encoder; of a short text each segment is."""
+MIN_LOOP_OUTPUT_BYTES: Final = 64
+"""Size below which an old output of an agent's loop stays whole; many short ones fill a budget, too."""
 _CUT_ROLES: Final = frozenset({"user", "assistant", "tool", "function"})
 _SURE_SHARE: Final = 0.5
 """Share of the room whose best passages stay without a look at their similarity."""
@@ -33,17 +37,23 @@ _SURE_SHARE: Final = 0.5
 class _Text:
     """One long text of a message: its layout, and its place in the conversation."""
 
-    __slots__ = ("begin", "index", "layout", "num_bytes", "part", "role", "segments")
+    __slots__ = ("begin", "index", "layout", "num_bytes", "part", "role", "segments", "text")
 
     def __init__(self, text: str, index: int, part: int | None, *, role: str) -> None:
+        self.text = text
         self.index = index
         self.part = part
         self.role = role
         self.num_bytes = num_bytes_of(text)
-        self.layout = layout_of(text)
-        self.segments: Sequence[TextSegment] = [*self.layout.segments()]
+        self.layout = SegmentGroup(())
+        self.segments: Sequence[TextSegment] = ()
         self.begin = 0
         """Number of its first segment."""
+
+    def lay_out(self, room_bytes: int) -> None:
+        """Divide the text into segments that a room can hold."""
+        self.layout = layout_of(self.text, room_bytes)
+        self.segments = [*self.layout.segments()]
 
 
 class PassageSelection:
@@ -71,6 +81,8 @@ class PassageSelection:
         if are_outputs_capped and left_bytes + _size_of(self._texts) < 0:
             self._texts = [*_long_texts(conversation, are_outputs_capped=False)]
         self._room_bytes = left_bytes + _size_of(self._texts)
+        for text in self._texts:
+            text.lay_out(self._room_bytes)
         self.question = self._pin(response_format)
         self._ages = _ages_of(conversation)
         begin = 0
@@ -118,7 +130,7 @@ class PassageSelection:
         for text in self._texts:
             rendered = text.layout.rendered().strip() or GAP
             messages[text.index] = _with_text(messages[text.index], text.part, rendered)
-        return Conversation(messages)
+        return self._conversation.of(messages)
 
     def _ranked(self, scores: Sequence[float]) -> list[int]:
         return sorted(range(len(scores)), key=lambda number: (-scores[number], number))
@@ -207,13 +219,24 @@ def cuttable_bytes(message: Message, *, are_outputs_capped: bool = False) -> int
     return sum(num_bytes_of(text) for _, text in _long_message_texts(message, least))
 
 
+def shortest_bytes(message: Message, *, are_outputs_capped: bool = False) -> int:
+    """Return the bytes that a message counts for where passages of its long texts can be selected."""
+    size = size_of(message)
+    long_bytes = cuttable_bytes(message, are_outputs_capped=are_outputs_capped)
+    return size - long_bytes + min(long_bytes, LONG_TEXT_BYTES) if long_bytes else size
+
+
 def _long_texts(conversation: Conversation, *, are_outputs_capped: bool) -> Iterable[_Text]:
     begins = conversation.last_turn_begins()
     for index, message in enumerate(conversation.messages):
         if message["role"] not in _CUT_ROLES or (message["role"] == "assistant" and index >= begins):
             continue
-        is_final = are_outputs_capped and index < begins and is_output(message)
-        for part, text in _long_message_texts(message, MAX_CAPPED_BYTES + 1 if is_final else MIN_PASSAGE_BYTES):
+        least = MIN_PASSAGE_BYTES
+        if is_output(message) and conversation.has_newer:
+            least = MIN_LOOP_OUTPUT_BYTES
+        elif is_output(message) and are_outputs_capped and index < begins:
+            least = MAX_CAPPED_BYTES + 1
+        for part, text in _long_message_texts(message, least):
             yield _Text(text, index, part, role=message["role"])
 
 

@@ -23,7 +23,7 @@ def cap_tool_outputs(conversation: Conversation, spared: Set[int] = frozenset())
     for index in conversation.old_messages():
         if is_output(messages[index]) and index not in spared:
             messages[index] = edited(messages[index], cap_text)
-    return Conversation(messages)
+    return conversation.of(messages)
 
 
 def is_output(message: Message) -> bool:
@@ -34,11 +34,11 @@ def is_output(message: Message) -> bool:
 def cap_text(text: str) -> str:
     """Return the first three and the last quarter of CAP_BYTES, cut where JSON, code, rows and sentences end.
 
-    A text that exceeds the cap by little comes back unchanged, and so does one whose beginning cannot be divided.
+    A text that exceeds the cap by little comes back unchanged.
     """
     if len(text) <= CAP_BYTES // 4 or num_bytes_of(text) <= MAX_CAPPED_BYTES:  # a character has at most four
         return text
-    layout = layout_of(text)
+    layout = layout_of(text, CAP_BYTES)
     segments = [*layout.segments()]
     left = _retain(segments, int(CAP_BYTES * _HEAD_SHARE))
     if not layout.is_retained:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final, Protocol
 
 import msgspec
 
 from gateway.chat.request import ChatRequest
-from gateway.trimming.conversation import Conversation
+from gateway.trimming.agent_loop import divided
+from gateway.trimming.conversation import Conversation, Message
 from gateway.trimming.dedupe import dedupe
 from gateway.trimming.minify import minify
 from gateway.trimming.passages import PassageSelection
@@ -83,20 +84,23 @@ class Trimmer(Protocol):
 class TrimInWork:
     """Trimming of one request up to its last step, the selection of passages."""
 
-    __slots__ = ("_conversation", "_cuts", "_request", "selection")
+    __slots__ = ("_conversation", "_cuts", "_newer", "_request", "selection")
 
     def __init__(
         self,
         request: ChatRequest,
         conversation: Conversation,
         cuts: list[tuple[TrimStrategy, int]],
-        selection: PassageSelection | None,
+        selection: PassageSelection | None = None,
+        newer: Sequence[Message] = (),
     ) -> None:
         self._request = request
         self._conversation = conversation
         self._cuts = cuts
         self.selection = selection
         """Selection of passages; None where the conversation fits without it."""
+        self._newer = newer
+        """Messages behind the conversation that stay as they are."""
 
     def finish(self, similarities: Mapping[int, float] | None = None) -> Trimmed:
         """Return the trimmed request, with passages selected by words and by these similarities."""
@@ -108,7 +112,7 @@ class TrimInWork:
                 conversation = shorter
         if not cuts:
             return Trimmed(self._request)
-        return Trimmed(self._request.with_messages(conversation.messages), tuple(cuts))
+        return Trimmed(self._request.with_messages([*conversation.messages, *self._newer]), tuple(cuts))
 
 
 class PolicyTrimmer:
@@ -156,34 +160,38 @@ def _begun(request: ChatRequest, strategies: tuple[TrimStrategy, ...], budget_by
     if "minify" in strategies:
         take("minify", minify(conversation))
     if budget_bytes is not None and conversation.num_prompt_bytes <= budget_bytes:
-        return TrimInWork(request, conversation, cuts, None)
-    # Capping precedes deduplication: no text may refer to the cut middle of an output.
+        return TrimInWork(request, conversation, cuts)
     has_passages = budget_bytes is not None and "extract_passages" in strategies
+    conversation, newer, budget_bytes = divided(conversation, budget_bytes, has_passages=has_passages)
+    # Capping precedes deduplication: no text may refer to the cut middle of an output.
     if "cap_tool_outputs" in strategies:
         take("cap_tool_outputs", cap_tool_outputs(conversation, _spared(conversation, has_passages=has_passages)))
     repeating = conversation
     if "dedupe" in strategies:
         take("dedupe", dedupe(conversation))
     if budget_bytes is None:
-        return TrimInWork(request, conversation, cuts, None)
-    is_capped = {"cap_tool_outputs", "drop_old_turns"} <= {*strategies}
+        return TrimInWork(request, conversation, cuts, newer=newer)
+    is_loop = conversation.has_newer
+    is_capped = {"cap_tool_outputs", "drop_old_turns"} <= {*strategies} and not is_loop
     if "drop_old_turns" in strategies:
-        window = TurnWindow(budget_bytes, has_passages=has_passages, are_outputs_capped=is_capped)
+        window = TurnWindow(budget_bytes, has_passages=has_passages, are_outputs_capped=is_capped, is_loop=is_loop)
         is_deduped = "dedupe" in strategies
         shorter = window.recent_of_repeating(conversation, repeating) if is_deduped else window.recent(conversation)
         take("drop_old_turns", shorter)
     is_over = has_passages and conversation.num_prompt_bytes > budget_bytes
     if not is_over:
-        return TrimInWork(request, conversation, cuts, None)
+        return TrimInWork(request, conversation, cuts, newer=newer)
     wanted = _format_of(request)
     selection = PassageSelection(conversation, budget_bytes, response_format=wanted, are_outputs_capped=is_capped)
-    return TrimInWork(request, conversation, cuts, selection)
+    return TrimInWork(request, conversation, cuts, selection, newer)
 
 
 def _spared(conversation: Conversation, *, has_passages: bool) -> Set[int]:
     """Return the messages whose outputs no cap cuts, because their passages are selected by the question."""
-    is_needed = has_passages and any(is_output(message) for message in conversation.messages)
-    return whole_outputs(conversation) if is_needed else frozenset()
+    if not has_passages or not any(is_output(message) for message in conversation.messages):
+        return frozenset()
+    newest = range(conversation.last_user_message(), len(conversation.messages)) if conversation.has_newer else ()
+    return {*whole_outputs(conversation), *newest}
 
 
 def _format_of(request: ChatRequest) -> object:

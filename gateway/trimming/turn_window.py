@@ -7,7 +7,7 @@ from typing import Final
 
 from gateway.trimming.conversation import MARKUP_BYTES, Conversation, Message, size_of
 from gateway.trimming.dedupe import dedupe
-from gateway.trimming.passages import cuttable_bytes, message_texts
+from gateway.trimming.passages import MIN_LOOP_OUTPUT_BYTES, cuttable_bytes, message_texts, shortest_bytes
 from gateway.trimming.relevance.bm25 import SegmentIndex
 from gateway.trimming.relevance.instructions import is_standing
 from gateway.trimming.relevance.question import question_of
@@ -16,8 +16,8 @@ from gateway.trimming.structure.sentences import sentences_of
 from gateway.trimming.tools import is_output
 from gateway.trimming.turns import from_turn, recent_turns
 
-LONG_TEXT_BYTES: Final = 400
-"""Bytes that a long text counts for where its passages can be selected: its ends, which stay."""
+SHORT_OUTPUT_BYTES: Final = 64
+"""Bytes that an old output of an agent's loop counts for where its passages can be selected; none of it must stay."""
 CHAT_SHARE: Final = 0.5
 """Share of the room that recent turns have, however long the documents of the conversation are."""
 DOCUMENT_SHARE: Final = 0.25
@@ -39,8 +39,19 @@ _MAX_TURN_CHARS: Final = 64 * 1024
 class TurnWindow:
     """Choice of turns for a budget; passages of long texts are selected afterwards where `has_passages` is set."""
 
-    def __init__(self, budget_bytes: int, *, has_passages: bool, are_outputs_capped: bool = False) -> None:
+    def __init__(
+        self, budget_bytes: int, *, has_passages: bool, are_outputs_capped: bool = False, is_loop: bool = False
+    ) -> None:
+        """Create a window.
+
+        Args:
+            budget_bytes: Size that the turns should fit.
+            has_passages: Whether passages of long texts are selected afterwards.
+            are_outputs_capped: Whether short outputs of tools stay as they are then.
+            is_loop: Whether the turns are old calls of a last turn that goes on behind them.
+        """
         self._budget_bytes = budget_bytes
+        self._is_loop = is_loop
         self._has_passages = has_passages
         self._are_outputs_capped = are_outputs_capped
 
@@ -79,18 +90,18 @@ class TurnWindow:
 
     def _size_of(self, message: Message) -> int:
         """Return the bytes that a message counts for."""
-        size = size_of(message)
         if not self._has_passages:
-            return size
-        long_bytes = cuttable_bytes(message, are_outputs_capped=self._are_outputs_capped)
-        return size - long_bytes + min(long_bytes, LONG_TEXT_BYTES) if long_bytes else size
+            return size_of(message)
+        if self._is_loop and is_output(message):
+            return size if (size := size_of(message)) < MIN_LOOP_OUTPUT_BYTES else SHORT_OUTPUT_BYTES
+        return shortest_bytes(message, are_outputs_capped=self._are_outputs_capped)
 
     def _size(self, conversation: Conversation) -> int:
         return sum(map(self._size_of, conversation.messages)) + MARKUP_BYTES * len(conversation.messages)
 
     def _room_bytes(self, conversation: Conversation) -> int:
         """Return the budget less what stays in any case: instructions and the last turn."""
-        old = {index for index in conversation.old_messages() if not conversation.instructs(index)}
+        old = {*conversation.old_messages()} - conversation.fixed_messages()
         fixed = [index for index in range(len(conversation.messages)) if index not in old]
         return max(0, self._budget_bytes - self._size(conversation.only(fixed)))
 
@@ -139,7 +150,8 @@ class TurnWindow:
         old = [turn for turn in conversation.turns()[1:] if turn.start != users[-1]]
         room = self._room_bytes(conversation) * CHAT_SHARE
         found: set[int] = set()
-        for turn in _referred_to(old, conversation, _last_question(conversation)):
+        least = 0.0 if self._is_loop else MIN_COVERAGE  # of a loop's calls, those that bear on the task most
+        for turn in _referred_to(old, conversation, _last_question(conversation), least):
             if turn.start in stays or len(found) >= _MAX_RECALLED:
                 continue
             room -= sum(self._size_of(messages[index]) + MARKUP_BYTES for index in turn)
@@ -192,7 +204,9 @@ def _has_document(conversation: Conversation, turn: range) -> bool:
     return any(messages[index]["role"] == "user" and cuttable_bytes(messages[index]) for index in turn)
 
 
-def _referred_to(turns: Sequence[range], conversation: Conversation, question: str) -> list[range]:
+def _referred_to(
+    turns: Sequence[range], conversation: Conversation, question: str, least_coverage: float = MIN_COVERAGE
+) -> list[range]:
     """Return the turns that the question refers to, the most covering first."""
     words = Words()
     rows: list[list[str]] = []
@@ -211,7 +225,7 @@ def _referred_to(turns: Sequence[range], conversation: Conversation, question: s
     for turn, begin, end in zip(turns, [0, *ends], ends, strict=False):
         shares = [_coverage(rows[number], wanted, index, least) for number in range(begin, end)]
         found.append((max(shares, default=0.0) / total, turn))
-    covering = [(share, turn) for share, turn in found if share >= MIN_COVERAGE]
+    covering = [(share, turn) for share, turn in found if share and share >= least_coverage]
     return [turn for _, turn in sorted(covering, key=lambda pair: (-pair[0], -pair[1].start))]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Final
 
 from gateway.trimming.conversation import MARKUP_BYTES, Conversation, Message, size_of
@@ -33,13 +33,15 @@ def recent_turns(
         retained: Turns that stay although they are old, by the index of their first message.
     """
     messages, turns = conversation.messages, conversation.turns()
+    fixed = conversation.fixed_messages()
     sizes = [
-        0 if turn.start in retained else sum(_sizes(conversation, turn, size)) for turn in turns
+        0 if turn.start in retained else sum(_sizes(messages, turn, size, fixed)) for turn in turns
     ]  # what stays anyway is no part of a step
     missing = sum(map(size, messages)) + MARKUP_BYTES * len(messages) - budget_bytes
     if missing <= 0 or len(turns) <= 2:
         return [*range(len(messages))]
-    step = _step(sum(sizes) - missing)
+    # What precedes newer messages is the same in many requests, and needs no coarse step.
+    step = 1 if conversation.has_newer else _step(sum(sizes) - missing)
     goal = -(-missing // step) * step  # the first multiple of a step that is enough
     dropped, count = 0, 1
     while count < len(turns) - 1 and dropped < goal:
@@ -51,13 +53,13 @@ def recent_turns(
 
 def from_turn(conversation: Conversation, turn: range, retained: Set[int] = frozenset()) -> list[int]:
     """Return the indexes of the messages that stay when every turn before `turn` is dropped, but for `retained`."""
-    indexes = range(len(conversation.messages))
-    return [index for index in indexes if index >= turn.start or index in retained or conversation.instructs(index)]
+    stays = retained | conversation.fixed_messages()
+    return [index for index in range(len(conversation.messages)) if index >= turn.start or index in stays]
 
 
-def _sizes(conversation: Conversation, turn: range, size: Callable[[Message], int]) -> list[int]:
+def _sizes(messages: Sequence[Message], turn: range, size: Callable[[Message], int], fixed: Set[int]) -> list[int]:
     """Return the sizes in bytes of the turn's messages that may be dropped, markup included."""
-    return [size(conversation.messages[index]) + MARKUP_BYTES for index in turn if not conversation.instructs(index)]
+    return [size(messages[index]) + MARKUP_BYTES for index in turn if index not in fixed]
 
 
 def _step(room_bytes: int) -> int:

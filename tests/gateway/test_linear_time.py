@@ -93,6 +93,10 @@ FILLS: Final[dict[str, Fill]] = {
     "inline code": lambda size: "`a. B` " * (size // 7),
     "orders": lambda size: "Please list what you know.\n" * (size // 27),
     "orders in code": lambda size: "x = 1;\n// Please explain it.\n" * (size // 30),
+    "code without ends": lambda size: "".join(f"void f{n}() {{\n  go({n});\n" for n in range(size // 25)),
+    "brackets without ends": lambda size: "class A:\n" + "    def f(self):\n        return go(1,\n\n" * (size // 40),
+    "JSON of many levels": lambda size: '{"a":1,"b":' * 300 + json.dumps(["abc def"] * (size // 11)) + "}" * 300,
+    "elements of many levels": lambda size: "<a><b>x</b>" * (size // 15) + "</a>" * (size // 15),
     "options": lambda size: "\nA) " * (size // 4),
 }
 
@@ -100,6 +104,16 @@ FILLS: Final[dict[str, Fill]] = {
 def parsed(*contents: str, **fields: Any) -> ChatRequest:
     messages = [{"role": "user", "content": content} for content in contents]
     return ChatRequestParser().parse(json.dumps({"model": "auto", "messages": messages, **fields}).encode())
+
+
+def called(count: int, result: str) -> ChatRequest:
+    """Return an agent's loop with so many calls."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "what is w7?"}]
+    for number in range(count):
+        call = {"id": f"c{number}", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": f"{number} {result}"})
+    return ChatRequestParser().parse(json.dumps({"model": "auto", "messages": messages}).encode())
 
 
 def hold_linear(make: Callable[[int], Any], work: Callable[[Any], object], label: str) -> None:
@@ -171,6 +185,7 @@ def trimmed(request: ChatRequest) -> object:
 
 REQUESTS: Final[dict[str, Callable[[int], ChatRequest]]] = {
     **{name: (lambda size, fill=fill: parsed("hello", fill(size))) for name, fill in FILLS.items()},  # type: ignore[misc]
+    "many calls": lambda size: called(min(size // 1000, 2000), "abc def. " * 100),
     "many turns": lambda size: parsed(*["x" * (size // 4096)] * 4096),
     "a long question": lambda size: parsed(*["w " * (size // 2000)] * 500, "q" * (size // 2)),
     "one text again and again": lambda size: parsed(

@@ -48,7 +48,15 @@ _OTHER_VERBS: Final = (
     "(?:fassen|übersetzen|erklären|beschreiben|schreiben|nennen|antworten|beantworten|listen|geben|finden|vergleichen|"
     "erstellen|zählen|verwenden|benutzen|achten) sie"
 )
-_VERBS: Final = f"{_TASK_VERBS}|{_PLAIN_VERBS}|{_OTHER_VERBS}"
+_MORE_VERBS: Final = (
+    "vastaa|kirjoita|käännä|selitä|tiivistä|kuvaile|luettele|vertaa|απάντησ(?:ε|τε)|απαντήστε|γράψ(?:ε|τε)"
+    "|μετάφρασ(?:ε|τε)|μεταφράστε|εξήγησ(?:ε|τε)|εξηγήστε|περίληψη|συνόψισ(?:ε|τε)|συνοψίστε|περίγραψ(?:ε|τε)|απαρίθμησε"
+    "|отговори|напиши|преведи|обясни|обобщи|опиши|изброй|одговори|преведи|објасни|odgovori|prevedi|objasni|sažmi|opiši"
+    "|nabroji|odpovedz|napíš|prelož|vysvetli|zhrň|opíš|atsakyk|parašyk|išversk|paaiškink|apibendrink|atbildi|uzraksti"
+    "|tulko|paskaidro|apkopo|vasta|kirjuta|tõlgi|selgita|võta kokku|respon|escriu|tradueix|explica|resumeix|descriu"
+    "|jibu|andika|tafsiri|eleza|fupisha|orodhesha|sagutin|isulat|isalin|ipaliwanag|ibuod|svara|besvara|beskriv|besvar"
+)
+_VERBS: Final = f"{_TASK_VERBS}|{_PLAIN_VERBS}|{_OTHER_VERBS}|{_MORE_VERBS}"
 _MARKS: Final = r"[\W\d_]*+(?:[a-z]{1,3}\)[\W_]*+)?"
 """Whatever stands before the words: bullets, numbers, boxes, arrows, marks of emphasis, and letters such as `a)`."""
 _LEAD: Final = (
@@ -56,7 +64,7 @@ _LEAD: Final = (
     r"|(?:for|in|from|with|if|after|before)\b[^,.\n]{1,60}, )?"
 )
 _IMPERATIVE: Final = re.compile(rf"{_LEAD}(?:{_VERBS})(?![^\W_])", re.IGNORECASE)
-_TASK: Final = re.compile(rf"{_LEAD}(?:{_TASK_VERBS}|{_OTHER_VERBS})(?![^\W_])", re.IGNORECASE)
+_TASK: Final = re.compile(rf"{_LEAD}(?:{_TASK_VERBS}|{_OTHER_VERBS}|{_MORE_VERBS})(?![^\W_])", re.IGNORECASE)
 _POLITE: Final = re.compile(
     r"\b(?:please|kindly|you (?:must|should|are to|need to|will|may not|can't|cannot)|your (?:task|job|goal|answer"
     r"|response|reply)|make sure|be sure|instructions?:|i(?:'d| would)? (?:want|need|like) you to"
@@ -67,6 +75,28 @@ _POLITE: Final = re.compile(
     r"|var vänlig|vänligen|kérem|prosím|te rog|vă rog|пожалуйста|будь ласка|παρακαλώ)\b",
     re.IGNORECASE,
 )
+_FINAL_VERB: Final = re.compile(
+    # Turkish and Azerbaijani
+    r"(?:(?<!\w)(?:(?:cevap|yanıt|örnek|bilgi|liste|cavab|misal) ver"
+    r"|(?:tercüme|analiz|kontrol|dikkat|hesap|tərcümə|izah) et"
+    r"|(?:özet|liste|tercüme|çeviri) yap|yanıtla|cevapla|özetle|çevir|açıkla|listele|sırala|karşılaştır|kullan|belirt"
+    r"|söyle|anlat|göster|hesapla|düzelt|oluştur|kısalt|çıkar|ekle|tamamla|düzenle|tanımla|değerlendir|incele|yaz|bul"
+    r"|cavabla|xülasə et|sadala|müqayisə et|istifadə et)(?:i?y?[iıuü]n(?:[iıuü]z)?)?(?: lütfen| lütfən)?"
+    # Hungarian
+    r"|(?<!\w)(?:válaszolj|válaszoljon|írj|írd le|írja le|fordítsd le|fordítsa le|foglald össze|foglalja össze"
+    r"|magyarázd el|magyarázza el|sorold fel|sorolja fel)"
+    # Hindi, Marathi and Nepali
+    r"|(?<=\s)(?:दें|दो|दीजिए|दीजिये|करें|करो|कीजिए|कीजिये|लिखें|लिखो|लिखिए|बताएं|बताएँ|बताओ|बताइए|समझाएं|समझाएँ|समझाइए|बनाएं|बनाएँ|बनाओ"
+    r"|द्या|करा|लिहा|सांगा|गर्नुहोस्|दिनुहोस्|लेख्नुहोस्)"
+    # Bengali, Urdu, Persian, Tamil and Telugu
+    r"|(?<=\s)(?:দিন|দাও|লিখুন|লেখো|করুন|করো|বলুন|বলো|دیں|کریں|کرو|لکھیں|لکھو|بتائیں|بتاؤ|بنائیں"
+    r"|بنویس(?:ید)?|بده(?:ید)?|دهید|کن(?:ید)?|بگو(?:یید)?)"
+    r"|(?<=\s)(?:எழுது|எழுதுங்கள்|எழுதவும்|பதிலளி|பதிலளிக்கவும்|செய்|செய்யவும்|கூறு|கூறவும்|వివరించండి|రాయండి|ఇవ్వండి|చేయండి"
+    r"|చెప్పండి))[\s.!।۔\"'”’)*_]*\Z",
+    re.IGNORECASE,
+)
+"""Imperative at the end of a sentence, where languages have it whose verb comes last."""
+_FINAL_CHARS: Final = 60
 _LABELLED: Final = re.compile(
     rf"{_MARKS}(?:important|reminder|attention|instructions?|task|your task|rules?|requirements?|constraints?"
     r"|p\.?\s?s\.?|n\.?b\.?|goal|hint|note|request|prompt|user|output|format|language|tone|style|update|edit|bonus"
@@ -146,7 +176,7 @@ def instructs(sentence: str) -> bool:
     start = sentence[:400]
     if _IMPERATIVE.match(start) or _POLITE.search(start) or _LABELLED.match(start) or _QUESTION_LABEL.match(start):
         return True
-    return not start.isascii() and _UNSPACED_WORDS.search(start) is not None
+    return _ends_with_order(sentence) or (not start.isascii() and _UNSPACED_WORDS.search(start) is not None)
 
 
 def is_task(sentence: str) -> bool:
@@ -154,7 +184,15 @@ def is_task(sentence: str) -> bool:
     start = sentence[:400]
     if _TASK.match(start) or _REQUEST.search(start) or _LABELLED.match(start) or _QUESTION_LABEL.match(start):
         return True
+    if _ends_with_order(sentence):
+        return True
     return not start.isascii() and (_POLITE.search(start) or _UNSPACED_WORDS.search(start)) is not None
+
+
+def _ends_with_order(sentence: str) -> bool:
+    """Return whether a sentence of several words ends with an imperative."""
+    end = sentence.rstrip()[-_FINAL_CHARS:]
+    return " " in end and _FINAL_VERB.search(end) is not None
 
 
 def requests_within(text: str) -> bool:

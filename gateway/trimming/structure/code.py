@@ -14,6 +14,8 @@ DIVIDED_BYTES: Final = 600
 """Size from which a class is divided into its members."""
 LARGE_BYTES: Final = 1500
 """Size from which a function, a literal or another statement is divided into what stands within it."""
+SMALL_BYTES: Final = 240
+"""Size from which any statement is divided where the room is too small for it."""
 MAX_DEPTH: Final = 8
 """Depth to which statements are divided; each level reads the lines below once more."""
 MAX_LEAD_BYTES: Final = 800
@@ -37,6 +39,8 @@ _CONTINUES: Final = re.compile(
     r"(?P<word>(?:elif|else|except|finally|catch|then|fi|end|do|done|esac|rescue|ensure|when|where)\b|[)\]}{])"
     r"|[.?:,&|+*=<>%]|-[^-\w]|/[^/*]|\\"
 )
+_DEFINITION: Final = re.compile(r"[ \t]*(?:async[ \t]+)?(?:def[ \t]+\w+[ \t]*\(|class[ \t]+\w+[ \t]*[(:])")
+"""Statement that stands in no bracket where indentation marks blocks: brackets before it have no end."""
 _CLAUSE: Final = re.compile(r"(?:elif|elsif|else|except|finally|rescue|ensure)\b")
 _OUTER_NAME: Final = re.compile(r"^[ \t]*nonlocal\b", re.MULTILINE)
 _ENDS_STATEMENT: Final = re.compile(r"[};]\s*$")
@@ -78,8 +82,8 @@ def code_group(text: str, language: str = "") -> SegmentNode:
         language: Name that the fence around it gives; empty where the text alone shows it.
     """
     syntax = syntax_of(text, language)
-    lines = _lines_of(text, _INDENTED_TOKEN if syntax.is_indented else _BRACED_TOKEN)
-    nodes = _Splitter(text, lines, syntax).nodes(0, len(lines), 0)
+    splitter = _Splitter(text, syntax)
+    nodes = splitter.all_nodes()
     lead, num_lead = "", 0
     for node in nodes:
         if not isinstance(node, TextSegment) or not _LEAD.match(_first_code(node.text)):
@@ -90,16 +94,24 @@ def code_group(text: str, language: str = "") -> SegmentNode:
         num_lead += 1
     if num_lead == len(nodes):
         return TextSegment(text)
-    return LineGroup(nodes[num_lead:], mark_line=syntax.mark_line(), opening=lead)
+    group = LineGroup(nodes[num_lead:], mark_line=syntax.mark_line(), opening=lead, divide=splitter.divide)
+    group.is_cut_off = splitter.is_cut_off
+    return group
 
 
-def _lines_of(text: str, token: re.Pattern[str]) -> list[_Line]:
-    """Return the lines with the brackets open at the start of each; `#if` to `#endif` counts as a bracket."""
+def _lines_of(text: str, *, is_indented: bool) -> tuple[list[_Line], int]:
+    """Return the lines with the brackets open at the start of each, and those open at the end.
+
+    `#if` to `#endif` counts as a bracket.
+    """
     lines, depth = [_Line(0, 0, False)], 0
+    token = _INDENTED_TOKEN if is_indented else _BRACED_TOKEN
     conditions: list[tuple[int, int | None]] = []
     for found in token.finditer(text):
         kind = found.lastgroup
         if kind == "newline":
+            if depth and is_indented and _DEFINITION.match(text, found.end()):
+                depth = 0
             lines.append(_Line(found.end(), depth, False))
         elif kind in ("open", "condition"):
             if kind == "condition":
@@ -120,16 +132,38 @@ def _lines_of(text: str, token: re.Pattern[str]) -> list[_Line]:
             while begin >= 0:
                 lines.append(_Line(begin + 1, depth, True))
                 begin = text.find("\n", begin + 1, found.end())
-    return lines if lines[-1].start < len(text) or len(lines) == 1 else lines[:-1]
+    return lines if lines[-1].start < len(text) or len(lines) == 1 else lines[:-1], depth
 
 
 class _Splitter:
-    def __init__(self, text: str, lines: list[_Line], syntax: Syntax) -> None:
+    def __init__(self, text: str, syntax: Syntax, least_bytes: int | None = None) -> None:
+        """Read the lines.
+
+        Args:
+            text: Program text.
+            syntax: Its syntax.
+            least_bytes: Size from which a statement of any kind is divided; None for the usual sizes.
+        """
         self._text = text
-        self._lines = lines
         self._syntax = syntax
+        self._lines, self._last_depth = _lines_of(text, is_indented=syntax.is_indented)
+        self._least_class = DIVIDED_BYTES if least_bytes is None else least_bytes
+        self._least_other = LARGE_BYTES if least_bytes is None else least_bytes
         self._level = 0
         """Number of divided statements around the present one."""
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Return whether a bracket has no end."""
+        return self._last_depth > 0
+
+    def all_nodes(self) -> list[SegmentNode]:
+        """Return the statements of the text."""
+        return self.nodes(0, len(self._lines), 0)
+
+    def divide(self, text: str) -> list[SegmentNode]:
+        """Return the statements of a part of the text, with small ones divided too."""
+        return _Splitter(text, self._syntax, SMALL_BYTES).all_nodes()
 
     def nodes(self, first: int, last: int, depth: int) -> list[SegmentNode]:
         """Return the statements of lines `first` to `last`, which begin at this depth of brackets."""
@@ -192,13 +226,13 @@ class _Splitter:
 
     def _statement(self, first: int, last: int, depth: int) -> SegmentNode:
         text = self._span(first, last)
-        if len(text) < DIVIDED_BYTES:
+        if len(text) < self._least_class:
             return TextSegment(text)
         head = self._head(first, last, depth)
         if head is None:
             return TextSegment(text)
         is_class = _CLASS.match(self._line(head).lstrip()) is not None
-        if _PRIVATE.search(text) if is_class else len(text) < LARGE_BYTES or _OUTER_NAME.search(text):
+        if _PRIVATE.search(text) if is_class else len(text) < self._least_other or _OUTER_NAME.search(text):
             return TextSegment(text)
         if self._level >= MAX_DEPTH:
             return TextSegment(text)
@@ -258,7 +292,7 @@ class _Splitter:
                 end = ends.pop()  # the last one has no comma, so it stays last
                 end = elements.pop()
             children = [self._statement(*span, inner) for span in zip(elements, ends, strict=True)]
-        elif is_block and not self._syntax.is_indented and end < last:
+        elif is_block and not self._syntax.is_indented and (end < last or self._is_open(last, inner)):
             children = self.nodes(body, end, inner)
         else:
             return None
@@ -309,6 +343,7 @@ class _Splitter:
             mark_line=self._syntax.mark_line(indent),
             opening=self._span(first, body),
             closing=self._span(end, last) if end < last else "",
+            divide=self.divide,
         )
 
     def _rows(self, first: int, last: int) -> SegmentNode | None:
@@ -323,6 +358,11 @@ class _Splitter:
         """Return whether the line closes the bracket around the members, as its first character."""
         line = self._lines[number]
         return line.depth == inner and not line.is_inside and _CLOSES.match(self._line(number)) is not None
+
+    def _is_open(self, last: int, inner: int) -> bool:
+        """Return whether a bracket has no end before a line, as in code that is cut off."""
+        depth = self._lines[last].depth if last < len(self._lines) else self._last_depth
+        return depth >= inner
 
     def _indent(self, number: int) -> int:
         line = self._line(number)

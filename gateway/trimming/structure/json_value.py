@@ -12,13 +12,18 @@ from gateway.trimming.structure.sentences import sentences_of
 
 WHOLE_BYTES: Final = 240
 """Size up to which a container is not divided."""
-MAX_DEPTH: Final = 40
-"""Depth to which containers are divided; what is nested deeper goes whole."""
+MAX_DEPTH: Final = 64
+"""Depth to which containers are divided; those with a single one within count as one with it."""
 LONG_STRING_CHARS: Final = 1200
 """Length from which a string is divided into sentences."""
 
 _TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|[\[\]{},:]|[^\s\[\]{},:"]++', re.DOTALL)
 _OPENING: Final = {"[": "]", "{": "}"}
+_KEY: Final = re.compile(r'\s*+"(?:[^"\\]++|\\.)*+"\s*+:\s*+', re.DOTALL)
+_SPACE: Final = re.compile(r"\s*+")
+_ESCAPED: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\[^u]"
+_PIECE: Final = re.compile(rf"(?:[^\\]|{_ESCAPED}){{1,160}}(?:(?<=\s)|\Z)|(?:[^\\]|{_ESCAPED}){{1,160}}|\\")
+"""Words of a string with the space behind them, or a part of a longer one."""
 _STRING_MARK: Final = "[…] "
 _MARK_BYTES: Final = 28
 
@@ -85,22 +90,25 @@ def json_group(text: str) -> JsonGroup | None:
 
 
 class _Container:
-    __slots__ = ("children", "kind", "opening_end", "piece_start")
+    __slots__ = ("begin", "children", "closing_begin", "end", "kind", "opening_end", "piece_start")
 
-    def __init__(self, kind: str, opening_end: int) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, begin: int, opening_end: int) -> None:
+        self.kind: Literal["list", "object"] = "list" if kind == "[" else "object"
+        self.begin = begin
+        """Place of its key, or of itself in a list."""
         self.opening_end = opening_end
         self.piece_start = opening_end
-        self.children: list[SegmentNode] = []
+        self.closing_begin = self.end = opening_end
+        self.children: list[TextSegment | SegmentGroup | _Container] = []
 
 
 class _Reader:
-    """One pass over the tokens of a valid document; each container is built when it closes."""
+    """One pass over the tokens of a valid document; the tree is built at its end."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._stack: list[_Container] = []
-        self._built: JsonGroup | None = None
+        self._built: _Container | None = None
         """Container that has just closed and was large enough to divide."""
         self._value_end = 0
         self._last_string: tuple[int, int] | None = None
@@ -109,7 +117,8 @@ class _Reader:
         for token in _TOKEN.finditer(self._text):
             mark = self._text[token.start()]
             if mark in _OPENING:
-                self._stack.append(_Container(mark, token.end()))
+                begin = self._stack[-1].piece_start if self._stack else 0
+                self._stack.append(_Container(mark, begin, token.end()))
                 self._built, self._last_string = None, None
             elif mark == ",":
                 self._end_piece()
@@ -117,9 +126,9 @@ class _Reader:
             elif mark in "]}":
                 if self._value_end > self._stack[-1].piece_start:
                     self._end_piece()
-                group = self._close(token.end())
+                self._close(token.end())
                 if not self._stack:
-                    return group
+                    return self._group(self._built, 0) if self._built is not None else None
             elif mark != ":":
                 self._built = None
                 self._last_string = token.span() if mark == '"' else None
@@ -131,29 +140,67 @@ class _Reader:
         container, text = self._stack[-1], self._text
         begin, end = container.piece_start, self._value_end
         if self._built is not None:
-            node: SegmentNode = self._built
-            container.children.append(node)
+            container.children.append(self._built)
         elif self._last_string is not None and end - self._last_string[0] >= LONG_STRING_CHARS:
             container.children.append(_string_group(text, begin, self._last_string))
         else:
             container.children.append(TextSegment(text[begin:end]))
         self._built, self._last_string = None, None
 
-    def _close(self, end: int) -> JsonGroup | None:
+    def _close(self, end: int) -> None:
         container = self._stack.pop()
-        begin = self._stack[-1].piece_start if self._stack else 0
         self._built, self._last_string = None, None
-        is_small = end - container.opening_end <= WHOLE_BYTES or len(self._stack) >= MAX_DEPTH
+        is_small = end - container.opening_end <= WHOLE_BYTES
         if (is_small and self._stack) or not container.children:
-            return None
-        text = self._text
-        closing = text[self._value_end : end]
-        kind: Literal["list", "object"] = "list" if container.kind == "[" else "object"
-        self._built = JsonGroup(container.children, kind, text[begin : container.opening_end], closing)
-        return self._built
+            return
+        container.closing_begin, container.end = self._value_end, end
+        self._built = container
+
+    def _group(self, container: _Container, depth: int) -> JsonGroup:
+        """Return a container as a tree; with a single container within, both are one group."""
+        inner = container
+        while len(inner.children) == 1 and isinstance(inner.children[0], _Container):
+            inner = inner.children[0]
+        children = list[SegmentNode]()
+        for child in inner.children:
+            if not isinstance(child, _Container):
+                children.append(child)
+            elif depth + 1 < MAX_DEPTH:
+                children.append(self._group(child, depth + 1))
+            else:
+                children.append(TextSegment(self._text[child.begin : child.end]))
+        opening, closing = (
+            self._text[container.begin : inner.opening_end],
+            self._text[inner.closing_begin : container.end],
+        )
+        return JsonGroup(children, inner.kind, opening, closing)
 
 
-def _string_group(text: str, begin: int, span: tuple[int, int]) -> SegmentNode:
+def string_of_value(text: str, *, is_member: bool) -> StringGroup:
+    """Return a value as a string that holds pieces of its text; a string keeps its own spelling.
+
+    Args:
+        text: A value, with its key where it is the member of an object.
+        is_member: Whether the text begins with a key.
+    """
+    trailing = text[len(text.rstrip()) :]
+    text = text.rstrip()
+    key = (_KEY if is_member else _SPACE).match(text)
+    begin = key.end() if key is not None else 0
+    if text.startswith('"', begin):
+        pieces = spelt_pieces(text[begin + 1 : text.rindex('"')])
+    else:
+        is_ascii = text.isascii()
+        pieces = [_escaped(sentence, (), is_ascii=is_ascii) for sentence in sentences_of(text[begin:])]
+    return StringGroup([TextSegment(piece) for piece in pieces], text[:begin] + '"', f'"{trailing}')
+
+
+def spelt_pieces(spelt: str) -> list[str]:
+    """Return the content of a string in short pieces, none of which ends within an escape."""
+    return _PIECE.findall(spelt)
+
+
+def _string_group(text: str, begin: int, span: tuple[int, int]) -> SegmentGroup | TextSegment:
     """Return a long string as sentences; `span` is that of the string, `begin` that of its key or of itself."""
     spelt = text[span[0] : span[1]]
     spoken = json.loads(spelt, strict=False)

@@ -9,6 +9,7 @@ from gateway.trimming.structure.code import DIVIDED_BYTES, code_group
 from gateway.trimming.structure.entries import sections_group, yaml_group
 from gateway.trimming.structure.fences import fences_of, info_of, lead_of
 from gateway.trimming.structure.json_value import json_group
+from gateway.trimming.structure.last_resort import cut_large_parts
 from gateway.trimming.structure.markup import markup_nodes
 from gateway.trimming.structure.rows import diff_group, json_lines_group, table_group
 from gateway.trimming.structure.segment import LineGroup, SegmentGroup, SegmentNode, TextSegment
@@ -23,16 +24,24 @@ _MARKUP: Final = frozenset({"html", "xml", "svg", "vue", "htm", "xhtml"})
 _PLAIN: Final = frozenset({"text", "txt", "plain", "plaintext", "log", "console", "output", "markdown", "md"})
 
 
-def layout_of(text: str) -> SegmentGroup:
+def layout_of(text: str, room_bytes: int | None = None) -> SegmentGroup:
     """Return a text as a tree of segments; with all of them retained it renders as the text.
 
     Only a long string in JSON may come back in another spelling of the same value.
+
+    Args:
+        text: The text.
+        room_bytes: Bytes that may stay of it; parts that are too large beside others are then divided by force, and a
+            JSON value among them becomes a string. None where no part is.
     """
     nodes: list[SegmentNode] = []
     for block in blocks_of(text):
         is_whole = len(nodes) > MAX_SEGMENTS and len(block.text) < DIVIDED_BYTES
         nodes += [TextSegment(block.text)] if is_whole else _nodes_of(block)
-    return SegmentGroup(_merged(nodes))
+    layout = SegmentGroup(_merged(nodes))
+    if room_bytes is not None:
+        cut_large_parts(layout, room_bytes)
+    return layout
 
 
 def _nodes_of(block: Block, depth: int = 0) -> list[SegmentNode]:

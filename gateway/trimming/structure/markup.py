@@ -16,8 +16,8 @@ from gateway.trimming.structure.segment import MARK, LineGroup, SegmentGroup, Se
 
 WHOLE_CHARS: Final = 240
 """Size up to which an element is not divided."""
-MAX_DEPTH: Final = 40
-"""Depth to which elements are divided; what is nested deeper goes whole."""
+MAX_DEPTH: Final = 64
+"""Depth to which elements are divided; those with a single one within count as one with it."""
 MIN_CHARS: Final = 64
 """Length below which markup within prose counts as prose."""
 MAX_SPARE_PASSES: Final = 4
@@ -68,12 +68,17 @@ class _Stretch(NamedTuple):
     node: SegmentNode | None = None
     """Its tree; None where it goes whole, or is text."""
     is_text: bool = False
+    element: _Element | None = None
+    """Element that is large enough to divide."""
 
 
 class _Element:
     """Element that has been opened."""
 
-    __slots__ = ("children", "content_start", "name", "start", "text_start")
+    __slots__ = (
+        *("children", "close", "content_start", "end", "frame", "is_merged", "level", "name", "node", "start"),
+        "text_start",
+    )
 
     def __init__(self, name: str, start: int, content_start: int) -> None:
         self.name = name
@@ -82,6 +87,15 @@ class _Element:
         self.text_start = content_start
         """End of the last child, where text may begin."""
         self.children: list[_Stretch] = []
+        self.close = self.end = content_start
+        """Where its end tag begins and ends."""
+        self.level = 0
+        """Number of groups around it."""
+        self.is_merged = False
+        """True where it is one group with the single element within."""
+        self.frame: _Element = self
+        """Outermost of the elements that are one group with it."""
+        self.node: SegmentNode | None = None
 
 
 def markup_spans(text: str, opaque: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -144,7 +158,7 @@ def markup_nodes(text: str, opaque: Sequence[tuple[int, int]], divide: Divide) -
     reader = _Reader(_Source(text, opaque), divide)
     if not reader.read(start) or reader.end < len(text):
         return None
-    nodes = [TextSegment(text[root.start : root.end]) if root.node is None else root.node for root in reader.roots]
+    nodes = [reader.node_of(root) or TextSegment(text[root.start : root.end]) for root in reader.built_roots()]
     first = nodes[0]
     if start and isinstance(first, SegmentGroup):
         return MarkupGroup(nodes, mark_line=_MARK_LINE, opening=text[:start])
@@ -181,7 +195,7 @@ class _Source:
 
 
 class _Reader:
-    """One pass over the tags of a text; each element is built when it closes.
+    """One pass over the tags of a text; trees are built at its end, those within others first.
 
     A tag without a partner is text like any other: one whose name no end tag has, or none before its parent ends.
     """
@@ -192,6 +206,8 @@ class _Reader:
         self._divide = divide
         self._stack: list[_Element] = []
         self._num_open: Counter[str] = Counter()
+        self._closed: list[_Element] = []
+        """Elements that are large enough to divide, in the order of their ends."""
         self.roots: list[_Stretch] = []
         self.end = 0
         """End of the last element that was read to its end."""
@@ -312,7 +328,13 @@ class _Reader:
         self._num_open.subtract(each.name for each in (element, *inner))
         for each in inner:
             element.children += [_Stretch(each.start, each.content_start, is_text=True), *each.children]
-        self._add(_Stretch(element.start, end, self._built(element, start, end)))
+        if self._divide is None or end - element.start <= WHOLE_CHARS:
+            self._add(_Stretch(element.start, end))
+            return end
+        element.close, element.end = start, end
+        element.children = _joined(element.children)
+        self._closed.append(element)
+        self._add(_Stretch(element.start, end, element=element))
         return end
 
     def _add(self, child: _Stretch) -> None:
@@ -334,29 +356,50 @@ class _Reader:
     def _extend_root(self, end: int) -> None:
         """Count what stands behind an element outside of any, and is none, as a part of its end."""
         root = self.roots[-1]
-        if isinstance(root.node, SegmentGroup):
+        if root.element is not None:
+            root.element.end = end
+        elif isinstance(root.node, SegmentGroup):
             root.node.extend_closing(self._text[root.end : end])
         self.roots[-1] = root._replace(end=end)
         self.end = end
 
-    def _built(self, element: _Element, close: int, end: int) -> SegmentNode | None:
-        """Return an element as a tree; None where it is small or deep."""
-        if self._divide is None or end - element.start <= WHOLE_CHARS or len(self._stack) >= MAX_DEPTH:
+    def built_roots(self) -> Sequence[_Stretch]:
+        """Build the trees of all elements, and return what stands side by side."""
+        for element in reversed(self._closed):  # those around others first
+            only = element.children[0].element if len(element.children) == 1 else None
+            if only is not None:
+                element.is_merged, only.level, only.frame = True, element.level, element.frame
+                continue
+            for child in element.children:
+                if child.element is not None:
+                    child.element.level = element.level + 1
+        for element in self._closed:
+            only = element.children[0].element if element.is_merged else None
+            element.node = self._built(element) if only is None else only.node
+        return self.roots
+
+    def node_of(self, stretch: _Stretch) -> SegmentNode | None:
+        """Return the tree of a stretch; None where it goes whole, or is text."""
+        return stretch.node if stretch.element is None else stretch.element.node
+
+    def _built(self, element: _Element) -> SegmentNode | None:
+        """Return an element as a tree, with those around it that hold nothing else; None where it is deep."""
+        if self._divide is None or element.level >= MAX_DEPTH:
             return None
         nodes: list[SegmentNode] = []
-        children = _joined(element.children)
-        for child in children:
-            text = self._text[child.start : child.end]
-            if child.node is not None:
-                nodes.append(child.node)
+        for child in element.children:
+            text, node = self._text[child.start : child.end], self.node_of(child)
+            if node is not None:
+                nodes.append(node)
             elif child.is_text and len(text) > WHOLE_CHARS:
                 nodes += self._divide(text)
             else:
                 nodes.append(TextSegment(text))
         if not nodes:
             return None
-        opening, closing = self._text[element.start : element.content_start], self._text[close:end]
-        if len(children) == 1 and children[0].is_text:
+        opening = self._text[element.frame.start : element.content_start]
+        closing = self._text[element.close : element.frame.end]
+        if len(element.children) == 1 and element.children[0].is_text:
             return SegmentGroup(nodes, opening, closing)
         return MarkupGroup(nodes, mark_line=_MARK_LINE, opening=opening, closing=closing)
 

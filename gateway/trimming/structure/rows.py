@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from gateway.trimming.structure.json_value import json_group
 from gateway.trimming.structure.segment import MARK, LineGroup, SegmentGroup, SegmentNode, TextSegment, num_bytes_of
 
 _RULE: Final = re.compile(r"\s*\|?\s*:?-{2,}:?\s*(?:\|\s*:?-{2,}:?\s*)*\|?\s*$")
@@ -24,7 +25,18 @@ def table_group(text: str) -> SegmentNode:
 
 def json_lines_group(text: str) -> SegmentNode:
     """Return the lines of JSON lines; a list of one string marks a gap, and is valid JSON too."""
-    return LineGroup([TextSegment(row) for row in text.splitlines(keepends=True)], mark_line=f'["{MARK}"]\n')
+    rows = [TextSegment(row) for row in text.splitlines(keepends=True)]
+    return LineGroup(rows, mark_line=f'["{MARK}"]\n', divide=_json_row)
+
+
+def _json_row(text: str) -> list[SegmentNode]:
+    """Return one line of JSON lines by its members."""
+    row = text.rstrip()
+    group = json_group(row)
+    if group is None:
+        return [TextSegment(text)]
+    group.extend_closing(text[len(row) :])
+    return [group]
 
 
 def diff_group(text: str) -> SegmentNode:

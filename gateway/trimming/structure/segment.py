@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 MARK: Final = "[…]"
@@ -11,6 +11,8 @@ GAP: Final = "..."
 """Mark of a gap in prose, in every language: small models read on behind it as behind any sentence."""
 _CONTEXT_CHARS: Final = 240
 """Characters of an opening that count as context; a head of any length is read for each of its rows."""
+_MAX_CONTEXTS: Final = 12
+"""Number of groups around a segment whose openings count, the inner ones first."""
 
 
 def num_bytes_of(text: str) -> int:
@@ -34,8 +36,8 @@ class TextSegment:
     @property
     def context(self) -> str:
         """Text that opens the groups around the segment: headings, speakers, names of members, signatures."""
-        found, group = [], self.parent
-        while group is not None:
+        found, group = list[str](), self.parent
+        while group is not None and len(found) < _MAX_CONTEXTS:
             found.append(group.opening[:_CONTEXT_CHARS])
             group = group.parent
         return " ".join(found)
@@ -75,13 +77,17 @@ class SegmentGroup:
     __slots__ = ("children", "closing", "is_retained", "num_frame_bytes", "opening", "parent", "place")
 
     def __init__(self, children: Sequence[SegmentNode], opening: str = "", closing: str = "") -> None:
-        self.children = children
         self.opening = opening
         self.closing = closing
         self.num_frame_bytes = num_bytes_of(opening) + num_bytes_of(closing)
         self.is_retained = False
         self.parent: SegmentGroup | None = None
         self.place = 0
+        self.adopt(children)
+
+    def adopt(self, children: Sequence[SegmentNode]) -> None:
+        """Take these children in place of the present ones."""
+        self.children = children
         for place, child in enumerate(children):
             child.parent, child.place = self, place
 
@@ -127,11 +133,13 @@ class SegmentGroup:
 
     def segments(self) -> Iterator[TextSegment]:
         """Yield the segments below this group, in the order of the text."""
-        for child in self.children:
-            if isinstance(child, SegmentGroup):
-                yield from child.segments()
+        pending: list[SegmentNode] = [*reversed(self.children)]
+        while pending:
+            node = pending.pop()
+            if isinstance(node, SegmentGroup):
+                pending += reversed(node.children)
             else:
-                yield child
+                yield node
 
 
 SegmentNode: TypeAlias = TextSegment | SegmentGroup
@@ -148,14 +156,31 @@ def _space_behind(node: SegmentNode) -> str:
 class LineGroup(SegmentGroup):
     """Lines of a format with a syntax, such as code or a table; a gap is marked by a line that the syntax allows."""
 
-    __slots__ = ("mark_line",)
+    __slots__ = ("divide", "is_cut_off", "mark_line")
 
     def __init__(
-        self, children: Sequence[SegmentNode], *, mark_line: str, opening: str = "", closing: str = ""
+        self,
+        children: Sequence[SegmentNode],
+        *,
+        mark_line: str,
+        opening: str = "",
+        closing: str = "",
+        divide: Callable[[str], Sequence[SegmentNode]] | None = None,
     ) -> None:
-        """Create a group; `mark_line` marks a gap, and is empty where no line may be added."""
+        """Create a group.
+
+        Args:
+            children: The lines.
+            mark_line: Line that marks a gap; empty where no line may be added.
+            opening: What stands before them.
+            closing: What stands behind them.
+            divide: Divides the text of a child further than usual, at its own structure; None where nothing does.
+        """
         super().__init__(children, opening, closing)
         self.mark_line = mark_line
+        self.divide = divide
+        self.is_cut_off = False
+        """True for code with a bracket that has no end, whose syntax no cut can harm."""
 
     def mark_bytes(self, last: SegmentNode) -> int:
         """Return the bytes of the mark of a gap."""

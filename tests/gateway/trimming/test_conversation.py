@@ -28,6 +28,14 @@ def test_only_instructions_have_no_turn_that_may_change() -> None:
     assert not talk.old_messages()
 
 
+def test_with_newer_messages_behind_it_each_call_of_the_last_turn_is_old() -> None:
+    talk = Conversation([SYSTEM, USER, ANSWER, USER, ANSWER, TOOL, TOOL, ANSWER, TOOL], has_newer=True)
+    assert talk.turns() == [range(1), range(1, 3), range(3, 4), range(4, 7), range(7, 9), range(9, 9)]
+    assert talk.old_messages() == range(1, 9)
+    assert talk.fixed_messages() == {0, 3}
+    assert talk.only([0, 3, 7, 8]).has_newer
+
+
 def test_sizes_are_bytes_of_texts_and_of_tool_calls() -> None:
     assert size_of({"role": "user", "content": "né"}) == 3
     parts = [{"type": "text", "text": "abc"}, {"type": "image_url", "image_url": {"url": "data:"}}]

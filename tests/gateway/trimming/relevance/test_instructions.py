@@ -21,6 +21,14 @@ from gateway.trimming.relevance.instructions import instructs, is_question, is_s
             "다음 글을 요약해 주세요.",
         ),
         *("لخص النص التالي.", "कृपया संक्षेप में लिखिए।", "กรุณาสรุปข้อความนี้", "Lütfen kısa yaz.", "Hãy tóm tắt văn bản."),
+        *("Sadece iki cümleyle yanıtla.", "Sonucu tablo olarak gösterin.", "जवाब केवल एक वाक्य में दीजिए।"),
+        *(
+            "নিচের লেখাটি সংক্ষেপে লিখুন।",
+            "جواب ایک جملے میں لکھیں۔",
+            "فقط با یک جمله پاسخ بدهید.",
+            "Két mondatban válaszolj.",
+        ),
+        *("Kirjoita yksi lause.", "Γράψε μία πρόταση.", "Напиши само едно изречение.", "Andika sentensi moja."),
     ],
 )
 def test_instructions(sentence: str) -> None:
@@ -39,6 +47,13 @@ def test_questions(sentence: str) -> None:
     [
         *("The pump weighs 3 kg.", "We listened to the report.", "Notes were taken.", "Das Haus ist rot."),
         *("水泵重三公斤。", "Я был там вчера.", "The list is long."),
+        *(
+            "Pompa üç kilo geliyor.",
+            "Yazın hava çok sıcaktı.",
+            "पंप का वज़न तीन किलो है।",
+            "ساعت دو بود.",
+            "Olin siellä eilen.",
+        ),
     ],
 )
 def test_statements(sentence: str) -> None:
