@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from gateway.access.audit_log import AuditLog
 from gateway.admin.adapters import AdapterOrders
@@ -23,6 +23,7 @@ from gateway.admin.views.replicas import Replicas
 from gateway.admin.views.shared_requests import SharedRequests
 from gateway.admin.views.similar_error import worst_error
 from gateway.admin.views.view import View
+from gateway.background.task_group import Keep
 from gateway.cache.audit.route_stats import RouteStatsTable
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.deployments.live import LiveDeployment
@@ -32,8 +33,6 @@ from gateway.telemetry.history_keeper import keep_history
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.records.recent import RecentRequests
 from gateway.timeline import Clock
-
-Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +123,12 @@ class AdminContext:
         handlers = (self.view, self._requests, self.feed, self.drains, self._adapters, self._members)
         return [*self._pages.endpoints(), *endpoints_of(*handlers)]
 
-    def start(self, spawn: Spawn) -> None:
+    def start(self, keep: Keep) -> None:
         """Begin what runs in the background."""
-        spawn(keep_history(self.history), "history")
-        spawn(self.drains.run(), "drains")
-        spawn(self._replicas.run(), "replicas")
-        spawn(self._shared_requests.run(), "shared_requests")
+        keep(partial(keep_history, self.history), "history")
+        keep(self.drains.run, "drains")
+        keep(self._replicas.run, "replicas")
+        keep(self._shared_requests.run, "shared_requests")
 
     async def aclose(self) -> None:
         """Leave no trace with the others."""

@@ -10,7 +10,7 @@ from gateway.admin.views.live_state import LiveState
 from gateway.app.connections.upstream_clients import open_upstream
 from gateway.app.response_cache import ResponseCache
 from gateway.app.runtime import Runtime
-from gateway.app.shared_state import Spawn
+from gateway.background.task_group import Keep
 from gateway.embedding.embedder import Embedder
 from gateway.http.server import Listener
 from gateway.machine.machine_metrics import MachineMetrics
@@ -81,11 +81,11 @@ class MachineParts:
         if self._reader is not None:
             await self._reader.refresh()
 
-    def start(self, spawn: Spawn) -> None:
+    def start(self, keep: Keep) -> None:
         """Begin to share what this process has."""
         self._member.wakeups.begin()
         if self._reader is not None:
-            spawn(self._reader.run(), "worker_reports")
+            keep(self._reader.run, "worker_reports")
 
     async def aclose(self) -> None:
         """Close the connections to other processes."""

@@ -12,6 +12,7 @@ from typing import BinaryIO, Final, cast
 
 from gateway.app.app import Gateway, LoadEncoder
 from gateway.app.runtime import Surroundings
+from gateway.background.task_group import kept
 from gateway.config.running import RunningFile
 from gateway.config.settings import GatewayConfig
 from gateway.http.descriptors import raise_open_file_limit, release_inherited
@@ -68,7 +69,7 @@ async def _run(gateway: Gateway, announced: Callable[[Gateway], AbstractContextM
         release_inherited(config.inherited_descriptors)
         with announced(gateway):
             collector.start()
-            watching = loop.create_task(collector.run(), name="collector")
+            watching = loop.create_task(kept(collector.run, "collector", gateway.note_failed_task), name="collector")
             await stopping.wait()
             watching.cancel()
         await gateway.leave()

@@ -35,6 +35,17 @@ def document_of(data: bytes) -> Any:
         return None
 
 
+def is_utf8(data: bytes) -> bool:
+    """Return whether the bytes are UTF-8; a decoder does not look into the strings that it skips."""
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def written_number(value: object) -> int | float | None:
     """Return the number that a decoded value is, or None."""
     if isinstance(value, msgspec.Raw):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from gateway.admin.handlers.cache import RecallCounts
 from gateway.background.cache_auditor import Auditor
+from gateway.background.task_group import Keep
 from gateway.cache.audit.audit_record import AuditRecord
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.semantic.semantic_lookup import SemanticLookup
@@ -111,11 +112,11 @@ class RecallParts:
         if self.is_on:
             auditor.on_served = self._note_served
 
-    def start(self, spawn: Callable[[Any, str], None]) -> None:
-        """Spawn the tasks that write and send until they are cancelled."""
+    def start(self, keep: Keep) -> None:
+        """Start the tasks that write and send until they are cancelled."""
         if self.is_on:
-            spawn(self.recalls.run(), "recalls")
-            spawn(self.delivery.run(), "recall_delivery")
+            keep(self.recalls.run, "recalls")
+            keep(self.delivery.run, "recall_delivery")
 
     def counts(self) -> RecallCounts:
         """Return the counts of this gateway, its workers included, since its start."""

@@ -8,6 +8,7 @@ import msgspec
 
 from gateway.chat.schema import OUTPUT_ITEMS
 from gateway.completion.answer_json import document_of
+from gateway.dialects.chat_calls import in_tool_calls
 from gateway.dialects.responses.output_items import (
     call_item,
     custom_call_item,
@@ -29,7 +30,7 @@ def response_of(completion: bytes, frame: ResponseFrame) -> dict[str, Any]:
     Raises:
         UpstreamFailed: It is no chat completion.
     """
-    document = document_of(completion)
+    document = document_of(in_tool_calls(completion))
     try:
         choice = document["choices"][0]
         message = choice["message"]

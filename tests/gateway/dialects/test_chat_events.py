@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from gateway.dialects.chat_events import ChatEvents
@@ -45,3 +47,14 @@ def test_an_event_of_another_form_is_the_upstreams_failure() -> None:
 def test_an_event_that_is_no_json_is_the_upstreams_failure() -> None:
     with pytest.raises(UpstreamFailed, match="none of a chat completion"):
         ChatEvents().feed(b"data: <html>\n\n")
+
+
+def test_a_call_in_the_older_spelling_is_one_tool_call() -> None:
+    pieces = [{"name": "get", "arguments": '{"a"'}, {"arguments": ":1}"}]
+    stream = b"".join(
+        b"data: %b\n\n" % json.dumps({"choices": [{"delta": {"function_call": piece}}]}).encode() for piece in pieces
+    )
+    deltas = [choice.delta for event in ChatEvents().feed(stream) for choice in event.choices or ()]
+    calls = [call for delta in deltas if delta is not None for call in delta.tool_calls or ()]
+    assert [(call.index, call.id) for call in calls] == [(0, "get"), (0, None)]
+    assert "".join(call.function.arguments or "" for call in calls if call.function is not None) == '{"a":1}'
