@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from gateway.access.audit_log import AuditLog
 from gateway.admin.adapters import AdapterOrders
@@ -23,7 +24,6 @@ from gateway.admin.views.replicas import Replicas
 from gateway.admin.views.shared_requests import SharedRequests
 from gateway.admin.views.similar_error import worst_error
 from gateway.admin.views.view import View
-from gateway.background.task_group import Keep
 from gateway.cache.audit.route_stats import RouteStatsTable
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.deployments.live import LiveDeployment
@@ -33,6 +33,7 @@ from gateway.telemetry.history_keeper import keep_history
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.records.recent import RecentRequests
 from gateway.timeline import Clock
+from gateway.util.doubling_pauses import Keep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,6 @@ from gateway.admin.handlers.tenants import TenantHandlers
 from gateway.api.json_bodies import JsonBodies
 from gateway.app.policy_acceptance import policy_checks
 from gateway.app.runtime import Runtime
-from gateway.background.task_group import Keep
 from gateway.cache.audit.audit_record import AuditRecord
 from gateway.config.checks import ConfigError
 from gateway.config.exposure import exposure_problem
@@ -66,6 +65,7 @@ from gateway.telemetry.records.record import RequestRecord
 from gateway.telemetry.records.recording_expiry import RecordingExpiry
 from gateway.telemetry.records.segments import Segments
 from gateway.telemetry.records.tape import Tape
+from gateway.util.doubling_pauses import Keep
 from gateway.util.workers import Workers
 from routing_policies.quality.predictor import Predictors
 

@@ -14,7 +14,7 @@ from gateway.admission.guard import OverloadGuard
 from gateway.app.runtime import Runtime
 from gateway.background.background_request import BackgroundRequester
 from gateway.background.cache_auditor import Auditor, AuditSink
-from gateway.background.task_group import BackgroundTasks, Work, kept
+from gateway.background.task_group import BackgroundTasks
 from gateway.cache.audit.audit_journal import AuditJournal
 from gateway.cache.audit.audit_record import AuditRecord
 from gateway.cache.audit.audit_registry import AuditRegistry
@@ -39,6 +39,7 @@ from gateway.machine.process import MachineProcess
 from gateway.machine.shared_tier import SharedTier
 from gateway.routing.snapshot import PolicyInForce
 from gateway.store.base import Store
+from gateway.util.doubling_pauses import Work, lasting
 from routing_policies.policy.document import Policy
 
 INDEX_FILE: Final = "similar.index"
@@ -181,7 +182,7 @@ class ResponseCache:
         }
         async with asyncio.TaskGroup() as tasks:
             for name, work in works.items():
-                tasks.create_task(kept(work, name, self._report), name=name)
+                tasks.create_task(lasting(work, name, self._report), name=name)
 
     async def aclose(self) -> None:
         """Write everything out; call it when `run` has ended."""

@@ -10,7 +10,6 @@ from typing import Final
 from gateway.admission.quotas.quotas import Quotas
 from gateway.app.connections.store_opening import open_store
 from gateway.app.runtime import Runtime
-from gateway.background.task_group import Keep
 from gateway.cache.exact.exact_cache import ExactCache
 from gateway.cache.sharing.sharing import CacheSharing
 from gateway.config.checks import ConfigError
@@ -22,6 +21,7 @@ from gateway.store.base import StoreUnavailable
 from gateway.store.guarded import GuardedStore
 from gateway.store.schema import SchemaMismatch, StampedStore
 from gateway.telemetry.store_watch import StoreWatch
+from gateway.util.doubling_pauses import Keep
 
 _SHARING_TIMEOUT_S: Final = 0.5
 _CONTROL_TIMEOUT_S: Final = 2.0

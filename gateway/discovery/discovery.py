@@ -8,10 +8,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 
-from gateway.background.task_group import kept
 from gateway.discovery.followed_source import FollowedSource
 from gateway.discovery.source import Listing, MemberSource, SourceError
 from gateway.timeline import Clock
+from gateway.util.doubling_pauses import lasting
 from routing_policies.policy.deployment import MemberSourceKey
 from routing_policies.policy.document import Policy
 from routing_policies.policy.members import Address
@@ -144,7 +144,7 @@ class Discovery:
             source = self.sources[key] = FollowedSource(self._clock, self._note_change, note_look, members=members)
         self._crashed.discard(key)
         name = f"members {key[0]} {key[1]}"
-        following = kept(partial(reader.follow, source), name, lambda _, error: self._note_crash(key, source, error))
+        following = lasting(partial(reader.follow, source), name, lambda _, error: self._note_crash(key, source, error))
         self._tasks[key] = asyncio.get_running_loop().create_task(following, name=name)
 
     def _note_look(self, key: MemberSourceKey, is_listed: bool) -> None:

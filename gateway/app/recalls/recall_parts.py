@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 from gateway.admin.handlers.cache import RecallCounts
 from gateway.background.cache_auditor import Auditor
-from gateway.background.task_group import Keep
 from gateway.cache.audit.audit_record import AuditRecord
 from gateway.cache.exact.entry import CacheEntry
 from gateway.cache.semantic.semantic_lookup import SemanticLookup
@@ -28,6 +27,7 @@ from gateway.upstreams.pool import ConnectionPool, PoolLimits
 from gateway.upstreams.public_addresses import PublicResolver
 from gateway.upstreams.resolver import Resolver
 from gateway.upstreams.tls import client_context
+from gateway.util.doubling_pauses import Keep
 from routing_policies.policy.document import Policy
 
 _SPACE: Final = "recalls"

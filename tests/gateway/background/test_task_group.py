@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.background.task_group import FIRST_PAUSE_S, LAST_PAUSE_S, BackgroundTasks
+from gateway.background.task_group import BackgroundTasks
+from gateway.util.doubling_pauses import FIRST_PAUSE_S, LAST_PAUSE_S
 from loadtests.simulation.virtual_loop import run_virtual
 
 
@@ -75,7 +76,7 @@ async def test_what_fails_while_it_is_cancelled_is_reported() -> None:
     assert reported == [("work", "in the end")]
 
 
-def test_kept_work_begins_again_after_each_failure_and_pauses_longer_each_time() -> None:
+def test_lasting_work_begins_again_after_each_failure_and_pauses_longer_each_time() -> None:
     async def course() -> tuple[list[float], list[tuple[str, str]]]:
         tasks, reported = group()
         begun: list[float] = []
@@ -96,7 +97,7 @@ def test_kept_work_begins_again_after_each_failure_and_pauses_longer_each_time()
     assert reported == [("work", f"start {number}") for number in range(1, len(begun) + 1)]
 
 
-def test_kept_work_that_went_well_for_long_begins_again_soon() -> None:
+def test_lasting_work_that_went_well_for_long_begins_again_soon() -> None:
     async def course() -> list[float]:
         tasks, _ = group()
         begun: list[float] = []
@@ -115,7 +116,7 @@ def test_kept_work_that_went_well_for_long_begins_again_soon() -> None:
     assert begun[6] - begun[5] == pytest.approx(LAST_PAUSE_S + FIRST_PAUSE_S)
 
 
-async def test_kept_work_that_ends_by_itself_is_over() -> None:
+async def test_lasting_work_that_ends_by_itself_is_over() -> None:
     tasks, reported = group()
 
     async def work() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.background.task_group import FIRST_PAUSE_S
 from gateway.discovery.discovery import Discovery
 from gateway.discovery.followed_source import FollowedSource
 from gateway.discovery.source import Listing, SourceError
+from gateway.util.doubling_pauses import FIRST_PAUSE_S
 from loadtests.simulation.virtual_loop import run_virtual
 from routing_policies.loading import load_policy
 from routing_policies.policy.deployment import MemberSourceKey

@@ -9,7 +9,7 @@ from hashlib import sha256
 import pytest
 
 from gateway.store.base import MAX_KEY_BYTES, MAX_VALUE_BYTES, Exchanged, Hold, Store, StoreChange, StoreEntry
-from gateway.store.meter import MAX_BUCKET_UNITS, Draw, Meter, Period, draw_units
+from gateway.store.meter import MAX_AHEAD, MAX_BUCKET_UNITS, NEVER_S, Draw, Meter, Period, draw_units
 
 MINUTE = Meter("requests", Period.MINUTE, 100)
 DAY = Meter("tokens_per_day", Period.DAY, 10_000_000_000)

@@ -118,10 +118,10 @@ def sse(*events: dict[str, Any] | bytes) -> bytes:
     )
 
 
-START = {"type": "message_start", "message": {"id": "msg_01", "model": "claude"}}
+START: dict[str, Any] = {"type": "message_start", "message": {"id": "msg_01", "model": "claude"}}
 BLOCK = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
 DELTA = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hello"}}
-STOP = [
+STOP: list[dict[str, Any]] = [
     {"type": "content_block_stop", "index": 0},
     {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
     {"type": "message_stop"},
@@ -165,8 +165,8 @@ def test_a_call_that_comes_whole_has_its_arguments(given: dict[str, Any]) -> Non
 
 
 def test_an_impossible_usage_is_none() -> None:
-    usage = {"input_tokens": 10**20, "output_tokens": 5}
-    found = b"".join(to_chat(stream_of(message_with([TEXT], usage=usage))))
+    message = {**START["message"], "usage": {"input_tokens": 10**20, "output_tokens": 5}}
+    found = b"".join(to_chat([sse({**START, "message": message}, BLOCK, DELTA, *STOP)]))
     assert b'"usage"' not in found
     assert to_message([found])["usage"]["input_tokens"] == 0
 

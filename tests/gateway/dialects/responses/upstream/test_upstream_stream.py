@@ -71,5 +71,5 @@ def test_nothing_is_read_behind_the_end() -> None:
 
 def test_an_impossible_usage_is_none() -> None:
     usage = {"input_tokens": 10**20, "output_tokens": 1, "total_tokens": 10**20 + 1}
-    last = {"type": "response.completed", "response": response(usage=usage)}
+    last = {"type": "response.completed", "response": response([MESSAGE], usage=usage)}
     assert b'"usage"' not in translated([sse([*EVENTS[:-1], last])])
