@@ -13,7 +13,7 @@ from gateway.util.doubling_pauses import Report, Work, lasting
 
 
 class BackgroundTasks:
-    """Background tasks of one event loop; one that fails is reported, and ends alone or, begun by `keep`, begins again."""
+    """Background tasks of one event loop. One that fails is reported, and ends alone unless `keep` began it."""
 
     __slots__ = ("_report", "_tasks")
 

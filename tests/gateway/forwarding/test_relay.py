@@ -262,8 +262,13 @@ async def test_a_deployment_that_sends_no_json_is_ejected(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("malformed", [chunk("")[:-9], b"Internal Server Error", b'{"own":"\xff"}'])
 async def test_a_stream_that_begins_with_no_json_goes_to_another_deployment(tmp_path: Path, malformed: bytes) -> None:
+    async def script(wire: Wire) -> None:
+        await wire.start_stream()
+        await wire.event(malformed)
+        await wire.is_gone.wait()
+
     async with running(tmp_path) as stack:
-        stack.small.scripts = [sending(malformed, chunk("lo", finish="stop"), b"[DONE]")]
+        stack.small.scripts = [script]
         stack.large.scripts = [sending(chunk("hello"), chunk(finish="stop"), b"[DONE]")]
         reply = await stack.call(chat("auto", stream=True))
         assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "large")
