@@ -241,7 +241,7 @@ def end_of_plain(body: bytes) -> AnswerEnd:
             end.see(document)
             end.mended = _strict(document) if end.is_complete else None
         return end
-    if not is_utf8(body):
+    if not body.isascii() and not is_utf8(body):
         end.is_unreadable = True
         return end
     choices = frame.choices or ()

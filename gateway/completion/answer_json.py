@@ -37,8 +37,6 @@ def document_of(data: bytes) -> Any:
 
 def is_utf8(data: bytes) -> bool:
     """Return whether the bytes are UTF-8; a decoder does not look into the strings that it skips."""
-    if data.isascii():
-        return True
     try:
         data.decode()
     except UnicodeDecodeError:

@@ -55,6 +55,6 @@ def _end_of_embeddings(body: bytes) -> AnswerEnd:
         return end
     if frame.error:
         end.see(document_of(body))
-    elif frame.data and is_utf8(body):
+    elif frame.data and (body.isascii() or is_utf8(body)):
         end.see_choice(0, _ENDED)
     return end

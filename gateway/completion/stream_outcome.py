@@ -86,7 +86,7 @@ class StreamOutcome:
         if not whole:
             return block
         # No JSON string holds a line end, so that a seam is never text.
-        if not is_utf8(whole):
+        if not whole.isascii() and not is_utf8(whole):
             return block
         try:
             frames = frames_of(b"[%b]" % whole[len(_FIELD) : -2].replace(_SEAM, b","))

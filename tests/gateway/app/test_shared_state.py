@@ -193,24 +193,24 @@ async def test_an_absurd_usage_ends_no_sharing_and_locks_nobody_out(
     policy = quota_policy(folders[0], {tenant: "{budget: {tokens_per_day: 5000}}"}).replace(
         "match: {models: [solo]}", "match: {models: [solo]}\n    cache: {mode: exact, scope: shared}"
     )
-    asked = [chat("solo", temperature=0, max_tokens=20, messages=[{"role": "user", "content": text}]) for text in "ab"]
+    bodies = [chat("solo", temperature=0, max_tokens=20, messages=[{"role": "user", "content": text}]) for text in "ab"]
     async with AsyncExitStack() as both:
         settings = {"store.address": server.url}
         one, other = [
             await both.enter_async_context(running(folder, policy=policy, settings=settings)) for folder in folders
         ]
         one.small.scripts = [lambda wire: wire.answer(odd), complete]
-        served = [await one.call(body, headers=key_of(tenant)) for body in asked]
+        served = [await one.call(body, headers=key_of(tenant)) for body in bodies]
         assert [reply.status for reply in served] == [200, 200]
         async with asyncio.timeout(20):
             while await other.metric("penstock_cache_sharing_total", event="taken") < 2:
                 await asyncio.sleep(0.05)
-        for body in asked:
+        for body in bodies:
             assert (await other.call(body, headers=key_of(tenant))).headers["x-penstock-cache"] == "hit-exact"
         feedback = {"request_id": served[1].headers["x-request-id"], "verdict": "wrong"}
         assert (await one.call(feedback, path="/v1/feedback", headers=key_of(tenant))).status == 200
         async with asyncio.timeout(20):
-            while (await other.call(asked[1], headers=key_of(tenant))).headers["x-penstock-cache"] == "hit-exact":
+            while (await other.call(bodies[1], headers=key_of(tenant))).headers["x-penstock-cache"] == "hit-exact":
                 await asyncio.sleep(0.05)
         for gateway in (one, other):
             assert await gateway.metric("penstock_background_failures_total") == 0
