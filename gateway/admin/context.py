@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gateway.access.audit_log import AuditLog
@@ -32,8 +33,7 @@ from gateway.telemetry.history_keeper import keep_history
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.records.recent import RecentRequests
 from gateway.timeline import Clock
-
-Spawn = Callable[[Coroutine[Any, Any, None], str], None]
+from gateway.util.doubling_pauses import Keep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +124,12 @@ class AdminContext:
         handlers = (self.view, self._requests, self.feed, self.drains, self._adapters, self._members)
         return [*self._pages.endpoints(), *endpoints_of(*handlers)]
 
-    def start(self, spawn: Spawn) -> None:
+    def start(self, keep: Keep) -> None:
         """Begin what runs in the background."""
-        spawn(keep_history(self.history), "history")
-        spawn(self.drains.run(), "drains")
-        spawn(self._replicas.run(), "replicas")
-        spawn(self._shared_requests.run(), "shared_requests")
+        keep(partial(keep_history, self.history), "history")
+        keep(self.drains.run, "drains")
+        keep(self._replicas.run, "replicas")
+        keep(self._shared_requests.run, "shared_requests")
 
     async def aclose(self) -> None:
         """Leave no trace with the others."""

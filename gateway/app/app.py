@@ -129,6 +129,7 @@ class Gateway:
         )
         self._cache.on_audit = self.control.note_audit
         self._own_encoder = OwnEncoder(config, runtime, member=member, embedder=self._embedder)
+        self.note_failed_task = runtime.note_failed_task
         self._tasks = BackgroundTasks(runtime.note_failed_task)
         self._rollout = self._make_rollout(around, ejection or EjectionRules(), predictors)
         observers = (*self.control.watchers(), self.recent.note)
@@ -324,22 +325,23 @@ class Gateway:
             raise
         self._lag = LagMeter(asyncio.get_running_loop(), on_tick=self._guard.note_lag)
         self._lag.start()
-        self._tasks.spawn(self._prober.run(), "readiness")
-        self._tasks.spawn(self._liveness.run(), "liveness")
-        self._tasks.spawn(self._feeds.run(), "load_feeds")
-        self._tasks.spawn(self._builder.departures.run(), "departures")
-        self._tasks.spawn(self._certificates.run(), "certificates")
-        self.control.start(self._tasks.spawn)
-        self._stores.start(self._tasks.spawn)
-        self.room.start(self._tasks.spawn)
-        self._recalls.start(self._tasks.spawn)
-        self._tasks.spawn(self._path.labels.run(), "labels")
-        self._tasks.spawn(self._cache.run(self._stores.control, self._stores.sharing), "response_cache")
+        keep = self._tasks.keep
+        keep(self._prober.run, "readiness")
+        keep(self._liveness.run, "liveness")
+        keep(self._feeds.run, "load_feeds")
+        keep(self._builder.departures.run, "departures")
+        keep(self._certificates.run, "certificates")
+        self.control.start(keep)
+        self._stores.start(keep)
+        self.room.start(keep)
+        self._recalls.start(keep)
+        keep(self._path.labels.run, "labels")
+        keep(partial(self._cache.run, self._stores.control, self._stores.sharing), "response_cache")
         listening = {name: list(found) for name, found in self.server.addresses.items()}
         if self.member is None or self._machine is None:
             self.log.event("started", listening=listening)
         else:
-            self._machine.start(self._tasks.spawn)
+            self._machine.start(keep)
             self.log.event("process_started", process=self.member.spec.name, pid=os.getpid())
 
     @property

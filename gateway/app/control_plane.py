@@ -40,7 +40,6 @@ from gateway.admin.handlers.tenants import TenantHandlers
 from gateway.api.json_bodies import JsonBodies
 from gateway.app.policy_acceptance import policy_checks
 from gateway.app.runtime import Runtime
-from gateway.app.shared_state import Spawn
 from gateway.cache.audit.audit_record import AuditRecord
 from gateway.config.checks import ConfigError
 from gateway.config.exposure import exposure_problem
@@ -66,6 +65,7 @@ from gateway.telemetry.records.record import RequestRecord
 from gateway.telemetry.records.recording_expiry import RecordingExpiry
 from gateway.telemetry.records.segments import Segments
 from gateway.telemetry.records.tape import Tape
+from gateway.util.doubling_pauses import Keep
 from gateway.util.workers import Workers
 from routing_policies.quality.predictor import Predictors
 
@@ -197,18 +197,18 @@ class ControlPlane:
         else:
             self.file.load()
 
-    def start(self, spawn: Spawn) -> None:
-        """Spawn the tasks that refresh all parts until they are cancelled; call it after `load`."""
-        spawn(self.file.watch() if self.stored is None else self.stored.watch(), "policy")
-        spawn(self.directory.run(), "access")
+    def start(self, keep: Keep) -> None:
+        """Start the tasks that refresh all parts until they are cancelled; call it after `load`."""
+        keep(self.file.watch if self.stored is None else self.stored.watch, "policy")
+        keep(self.directory.run, "access")
         if self.tape is not None:
-            spawn(self.tape.run(), "tape")
+            keep(self.tape.run, "tape")
         if self.answer_log is not None:
-            spawn(self.answer_log.run(), "answer_log")
-        spawn(self._expiry().run(), "recording_expiry")
+            keep(self.answer_log.run, "answer_log")
+        keep(self._expiry().run, "recording_expiry")
         if self.canaries is not None:
-            spawn(self.canaries.run(), "canaries")
-        spawn(self.last_day.run(), "last_day")
+            keep(self.canaries.run, "canaries")
+        keep(self.last_day.run, "last_day")
 
     def _expiry(self) -> RecordingExpiry:
         """Return the expiry of the recordings that an earlier process left and this one adds nothing to."""

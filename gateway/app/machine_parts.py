@@ -10,7 +10,6 @@ from gateway.admin.views.live_state import LiveState
 from gateway.app.connections.upstream_clients import open_upstream
 from gateway.app.response_cache import ResponseCache
 from gateway.app.runtime import Runtime
-from gateway.app.shared_state import Spawn
 from gateway.embedding.embedder import Embedder
 from gateway.http.server import Listener
 from gateway.machine.machine_metrics import MachineMetrics
@@ -23,6 +22,7 @@ from gateway.quotes.serving.handed_quotes import HandedQuotesApplication
 from gateway.quotes.serving.open_quotes import OpenQuotes
 from gateway.upstreams.http1.target import Target
 from gateway.upstreams.pool import PoolLimits
+from gateway.util.doubling_pauses import Keep
 
 _CONNECTIONS: Final = PoolLimits(max_connections=4)
 """Limits of the control process's connections to one worker."""
@@ -81,11 +81,11 @@ class MachineParts:
         if self._reader is not None:
             await self._reader.refresh()
 
-    def start(self, spawn: Spawn) -> None:
+    def start(self, keep: Keep) -> None:
         """Begin to share what this process has."""
         self._member.wakeups.begin()
         if self._reader is not None:
-            spawn(self._reader.run(), "worker_reports")
+            keep(self._reader.run, "worker_reports")
 
     async def aclose(self) -> None:
         """Close the connections to other processes."""

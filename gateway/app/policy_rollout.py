@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gateway.app.discovery.membership import Membership
-from gateway.app.shared_state import Spawn
 from gateway.deployments.live import LiveDeployment
 from gateway.machine.shared_counts import TableFull
 from gateway.policies.canary import CanaryTrial
@@ -33,7 +32,7 @@ class PolicyRollout:
         builder: SnapshotBuilder,
         membership: Membership,
         *,
-        spawn: Spawn,
+        spawn: Callable[[Coroutine[Any, Any, None], str], None],
         probe_all: Callable[[], Coroutine[Any, Any, None]],
         apply_drains: Callable[[], None],
         log: LogWriter,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -38,6 +39,7 @@ from gateway.machine.process import MachineProcess
 from gateway.machine.shared_tier import SharedTier
 from gateway.routing.snapshot import PolicyInForce
 from gateway.store.base import Store
+from gateway.util.doubling_pauses import Work, lasting
 from routing_policies.policy.document import Policy
 
 INDEX_FILE: Final = "similar.index"
@@ -119,6 +121,8 @@ class ResponseCache:
         self.on_feedback: Callable[[str, CacheEntry], None] = lambda request_id, entry: None
         """Callback for a request whose response was reported wrong, and the entry behind it."""
         self._is_wanted = asyncio.Event()
+        self._has_index = False
+        self._report = runtime.note_failed_task
 
     def _make_tier(self, config: GatewayConfig, member: MachineProcess | None, runtime: Runtime) -> ExactTier:
         """Return the entries: of a worker those in the machine's file, else those in this process's memory."""
@@ -170,11 +174,15 @@ class ResponseCache:
         """
         await self._is_wanted.wait()
         self._journal = AuditJournal(store, self.audits, self.route_stats, holder=self._holder, wall=self._wall)
+        works: dict[str, Work] = {
+            "audit_journal": self._journal.run,
+            "index_file": partial(self._keep_index, sharing),
+            "recalibration": self._learn,
+            "late_index": self.late.run,
+        }
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._journal.run(), name="audit_journal")
-            tasks.create_task(self._keep_index(sharing), name="index_file")
-            tasks.create_task(self._learn(), name="recalibration")
-            tasks.create_task(self.late.run(), name="late_index")
+            for name, work in works.items():
+                tasks.create_task(lasting(work, name, self._report), name=name)
 
     async def aclose(self) -> None:
         """Write everything out; call it when `run` has ended."""
@@ -204,6 +212,18 @@ class ResponseCache:
         metrics.cache_index_waiting.labels().set(self.late.num_waiting)
 
     async def _keep_index(self, sharing: CacheSharing | None) -> None:
+        self._has_index = self._has_index or await self._open_index(sharing)
+        saved_at = time.monotonic()
+        while self._has_index:
+            self.semantic.drops_orphans = sharing is None or sharing.is_caught_up
+            await asyncio.sleep(_COMPACT_S)
+            await self._file.compact()
+            if time.monotonic() >= saved_at + SAVE_S:
+                await self._save()
+                saved_at = time.monotonic()
+
+    async def _open_index(self, sharing: CacheSharing | None) -> bool:
+        """Open the index once the encoder is ready; return False where similarities mean nothing."""
         while not self.embedder.is_ready:
             await asyncio.sleep(_READY_POLL_S)
         name = self.embedder.encoder_id
@@ -212,20 +232,13 @@ class ResponseCache:
         assert dimensions is not None, "and dimensions"
         scale = await self._scale_of(name)
         if scale is None:
-            return  # similarities mean nothing: exact answers only
+            return False  # exact answers only
         index, problem = await self._file.open(name, dimensions, is_saved=self._saves_index and sharing is not None)
         if problem is not None:
             self._log.event("index_dropped", level="warning", error=problem)
         self.semantic.open(index, name, scale.of)
         self.late.begin()
-        saved_at = time.monotonic()
-        while True:
-            self.semantic.drops_orphans = sharing is None or sharing.is_caught_up
-            await asyncio.sleep(_COMPACT_S)
-            await self._file.compact()
-            if time.monotonic() >= saved_at + SAVE_S:
-                await self._save()
-                saved_at = time.monotonic()
+        return True
 
     async def _scale_of(self, encoder: str) -> SimilarityScale | None:
         """Return the scale of an encoder's cosines: as they are for the match model's own, else measured."""

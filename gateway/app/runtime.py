@@ -55,5 +55,6 @@ class Runtime:
     """Constructor of the stores; None: those that the settings name."""
 
     def note_failed_task(self, name: str, error: BaseException) -> None:
-        """Log what failed in the background."""
+        """Count and log what failed in the background."""
+        self.metrics.background_failures.labels(name).inc()
         self.log.failure("background_task_failed", error, task=name)

@@ -18,6 +18,7 @@ from gateway.http.descriptors import raise_open_file_limit, release_inherited
 from gateway.machine.process import MachineProcess, MachineProcessSpec
 from gateway.telemetry.logs.bridge import LoggingBridge
 from gateway.telemetry.logs.whole_lines import WholeLines
+from gateway.util.doubling_pauses import lasting
 from gateway.util.gc_policy import GcPolicy
 from gateway.util.private_files import private_tree
 from gateway.util.workers import LoopThreads
@@ -68,7 +69,7 @@ async def _run(gateway: Gateway, announced: Callable[[Gateway], AbstractContextM
         release_inherited(config.inherited_descriptors)
         with announced(gateway):
             collector.start()
-            watching = loop.create_task(collector.run(), name="collector")
+            watching = loop.create_task(lasting(collector.run, "collector", gateway.note_failed_task), name="collector")
             await stopping.wait()
             watching.cancel()
         await gateway.leave()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from gateway.admission.quotas.quotas import Quotas
 from gateway.app.connections.store_opening import open_store
@@ -21,13 +21,11 @@ from gateway.store.base import StoreUnavailable
 from gateway.store.guarded import GuardedStore
 from gateway.store.schema import SchemaMismatch, StampedStore
 from gateway.telemetry.store_watch import StoreWatch
+from gateway.util.doubling_pauses import Keep
 
 _SHARING_TIMEOUT_S: Final = 0.5
 _CONTROL_TIMEOUT_S: Final = 2.0
 """Timeout of operations that no request waits for."""
-
-Spawn = Callable[[Any, str], None]
-"""Start of a coroutine in the background, by name."""
 
 
 class SharedState:
@@ -95,17 +93,19 @@ class SharedState:
             if error is not None and not isinstance(error, StoreUnavailable):  # of those the log has it
                 raise error
 
-    def start(self, spawn: Spawn) -> None:
-        """Spawn the tasks that refresh the shared state until they are cancelled."""
-        spawn(self.limits.watch(), "store")
-        spawn(self.control.watch(), "control_store")
-        spawn(self.quotas.run(), "quotas")
-        spawn(self._entries.watch(), "answer_store")
+    def start(self, keep: Keep) -> None:
+        """Start the tasks that refresh the shared state until they are cancelled."""
+        keep(self.limits.watch, "store")
+        keep(self.control.watch, "control_store")
+        keep(self.quotas.run, "quotas")
+        keep(self._entries.watch, "answer_store")
         if self.sharing is not None:
-            spawn(self.sharing.run(), "cache_sharing")
+            keep(self.sharing.write, "cache_writes")
+            keep(self.sharing.follow, "cache_feed")
+            keep(self.sharing.sweep_all, "cache_sweeps")
 
     async def aclose(self) -> None:
-        """Give back what is held, publish what waits, close; nothing that `start` spawned runs any more."""
+        """Give back what is held, publish what waits, close; nothing that `start` began runs any more."""
         await self.quotas.give_all_back()
         if self.sharing is not None:
             await self.sharing.flush()

@@ -1,17 +1,19 @@
-"""Background tasks beside requests: each has a name, its failure is reported, and all end together."""
+"""Background tasks beside requests: each has a name, its failure is reported, and all end together.
+
+Work that has to go on for the life of the process begins again after a failure.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
-Report = Callable[[str, BaseException], None]
-"""Callback with the name of a task and its failure."""
+from gateway.util.doubling_pauses import Report, Work, lasting
 
 
 class BackgroundTasks:
-    """Background tasks of one event loop. A task that fails is reported once and ends alone."""
+    """Background tasks of one event loop. One that fails is reported, and ends alone unless `keep` began it."""
 
     __slots__ = ("_report", "_tasks")
 
@@ -29,6 +31,10 @@ class BackgroundTasks:
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
+
+    def keep(self, work: Work, name: str) -> None:
+        """Begin, and begin again whenever it fails; it runs until it ends by itself or `cancel`."""
+        self.spawn(lasting(work, name, self._report), name)
 
     async def cancel(self) -> None:
         """End all of them; returns once they are over."""

@@ -15,6 +15,11 @@ from gateway.errors import InvalidRequest
 MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 200_000
 _OFFSET: Final = re.compile(r"\(byte (\d+)\)")
+_TRUNCATED: Final = "Input data was truncated"
+_UNEXPECTED_END: Final = "JSON is malformed: unexpected end of escaped utf-16 surrogate pair"
+_HALF_AT_END: Final = re.compile(rb'(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})"')
+"""First half of a surrogate pair at the end of a string."""
+_END_BYTES: Final = 64
 
 
 def invalid(message: str) -> InvalidRequest:
@@ -47,12 +52,20 @@ def decoded(text: bytes, decode: Callable[[bytes], Any], offset: int = 0) -> Any
         reason = str(error).split(" - at ")[0]
         raise invalid(f"The body holds a number that cannot be represented: {reason}.") from None
     except msgspec.DecodeError as error:
-        reason = _OFFSET.sub(lambda found: f"(byte {int(found[1]) + offset})", str(error))
+        reason = _OFFSET.sub(lambda found: f"(byte {int(found[1]) + offset})", _reason(text, error))
         raise invalid(f"The body is not valid JSON: {reason}.") from None
     except UnicodeDecodeError:
         raise invalid("The body is not valid UTF-8.") from None
     except RecursionError:
         raise too_deep() from None
+
+
+def _reason(text: bytes, error: msgspec.DecodeError) -> str:
+    """Return the decoder's words; half of a surrogate pair near the end is none of missing bytes, which it states."""
+    reason = str(error)
+    if reason == _TRUNCATED and (half := _HALF_AT_END.search(text, max(len(text) - _END_BYTES, 0))) is not None:
+        return f"{_UNEXPECTED_END} (byte {half.end(1)})"
+    return reason
 
 
 def too_deep() -> InvalidRequest:

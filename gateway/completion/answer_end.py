@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from gateway.chat.json_members import encoded
 from gateway.chat.strict_json import LONG_BYTES
-from gateway.completion.answer_json import as_written, decode_answer, document_of, written_number
+from gateway.completion.answer_json import as_written, decode_answer, document_of, is_utf8, written_number
 from gateway.completion.stated_errors import (
     StatedError,
     is_failed_reason,
@@ -125,7 +125,7 @@ def _may_have_failed(reason: object) -> bool:
 class AnswerEnd:
     """End of an answer: feed documents in order; read it after the last one."""
 
-    __slots__ = ("_reasons", "error", "has_done", "is_coarse", "is_strange", "usage")
+    __slots__ = ("_reasons", "error", "has_done", "is_coarse", "is_strange", "is_unreadable", "mended", "usage")
 
     def __init__(self) -> None:
         self._reasons: dict[int, object] = {}
@@ -137,6 +137,10 @@ class AnswerEnd:
         self.usage: Usage | None = None
         self.is_strange = False
         """True if a part of it was no document; an end mark alone then does not make it whole."""
+        self.is_unreadable = False
+        """True if a part that clients read is no JSON: it may be text, so that the answer is not whole."""
+        self.mended: bytes | None = None
+        """A plain answer as JSON, where it was written with what few readers take, such as NaN."""
         self.is_coarse = False
         """True if it is too large to inspect closely: one choice that ended stands for all."""
 
@@ -145,9 +149,9 @@ class AnswerEnd:
         """Return whether the answer is whole.
 
         A finish reason for every choice suffices. So does a marked end when no choice has a reason: some servers never
-        send one. An error makes the answer incomplete, whatever follows.
+        send one. An error, or a part that cannot be read, makes the answer incomplete, whatever follows.
         """
-        if self.error is not None:
+        if self.error is not None or self.is_unreadable:
             return False
         reasons = self._reasons.values()
         if self.is_coarse:
@@ -233,7 +237,12 @@ def end_of_plain(body: bytes) -> AnswerEnd:
         if is_too_detailed(body):  # perhaps for a NaN among many numbers
             end.is_coarse, end.has_done = True, b'"choices"' in body
         else:
-            end.see(document_of(body))
+            document = document_of(body)
+            end.see(document)
+            end.mended = _strict(document) if end.is_complete else None
+        return end
+    if not body.isascii() and not is_utf8(body):
+        end.is_unreadable = True
         return end
     choices = frame.choices or ()
     has_failed = any(choice.error or _may_have_failed(choice.finish_reason) for choice in choices) or frame.error
@@ -249,14 +258,23 @@ def end_of_plain(body: bytes) -> AnswerEnd:
     return end
 
 
+def _strict(document: Any) -> bytes | None:
+    """Return an answer as JSON that every reader takes, with null for what is no number; None where there is none."""
+    try:
+        return encoded(document)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return None
+
+
 _FIRST_TOKEN: Final = re.compile(
     rb'"(?:content|reasoning_content|reasoning|refusal)"\s*:\s*"[^"]|"tool_calls"\s*:\s*\[|"text"\s*:\s*"[^"]'
 )
 _USAGE: Final = b'"usage"'
 
 
-_NumTokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
-"""Number of tokens; a larger figure is discarded, because it would spoil quotas, prices and forecasts for hours."""
+_MAX_TOKENS: Final = 1_000_000_000
+"""Tokens of one request above which a figure is impossible; it would spoil quotas, prices and forecasts for hours."""
+_NumTokens = Annotated[int, Meta(ge=0, le=_MAX_TOKENS)]
 
 
 class _TokenDetails(msgspec.Struct, frozen=True):
@@ -288,7 +306,7 @@ def has_first_token(piece: bytes) -> bool:
 
 
 def usage_of(answer: bytes) -> Usage | None:
-    """Return the usage of one JSON answer or event, wherever it stands; None if it is absent or malformed."""
+    """Return the usage of one JSON answer or event, wherever it stands; None if it is absent or impossible."""
     try:
         usage = _decode_answer(answer).usage
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -319,23 +337,27 @@ def usage_in(document: Any) -> Usage | None:
 def _usage(stated: Any) -> Usage | None:
     if not isinstance(stated, dict):
         return None
-    prompt, completion = _count(stated.get("prompt_tokens")), _count(stated.get("completion_tokens"))
-    if prompt is None:
+    prompt, made_tokens = token_count(stated.get("prompt_tokens")), stated.get("completion_tokens")
+    completion = token_count(made_tokens)
+    if prompt is None or (completion is None and written_number(made_tokens) is not None):
         return None
     details, made = stated.get("prompt_tokens_details"), stated.get("completion_tokens_details")
-    found = Usage(prompt, completion or 0, _count(details.get("cached_tokens")) if isinstance(details, dict) else None)
-    if isinstance(made, dict) and (accepted := _count(made.get("accepted_prediction_tokens"))) is not None:
-        found.predicted_tokens = accepted, _count(made.get("rejected_prediction_tokens")) or 0
+    found = Usage(
+        prompt, completion or 0, token_count(details.get("cached_tokens")) if isinstance(details, dict) else None
+    )
+    if isinstance(made, dict) and (accepted := token_count(made.get("accepted_prediction_tokens"))) is not None:
+        found.predicted_tokens = accepted, token_count(made.get("rejected_prediction_tokens")) or 0
     return found
 
 
-def _count(stated: Any) -> int | None:
+def token_count(stated: Any) -> int | None:
+    """Return a stated number of tokens; None for anything that cannot be one of a single request."""
     if type(stated) is int:  # as nearly all are
-        return stated if stated >= 0 else None
+        return stated if 0 <= stated <= _MAX_TOKENS else None
     number = written_number(stated)
     if isinstance(number, float):
         number = int(number) if number.is_integer() else None
-    return number if number is not None and number >= 0 else None
+    return number if number is not None and 0 <= number <= _MAX_TOKENS else None
 
 
 def merge_timing(answer: bytes, timing: dict[str, float]) -> bytes:

@@ -53,6 +53,15 @@ def _mended(escape: re.Match[bytes]) -> bytes:
     return escape[0] if escape[1] is None else _REPLACEMENT
 
 
+def is_utf8(data: bytes) -> bool:
+    """Return whether the bytes are UTF-8; a decoder does not look into the strings that it skips."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def written_number(value: object) -> int | float | None:
     """Return the number that a decoded value is, or None."""
     if isinstance(value, msgspec.Raw):

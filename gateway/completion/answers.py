@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.chat.operation import CHAT, Operation
 from gateway.completion.answer_end import AnswerEnd, end_of_plain
-from gateway.completion.answer_json import decode_answer, document_of
+from gateway.completion.answer_json import decode_answer, document_of, is_utf8
 
 _ENDED: Final = "stop"
 _CONTENT: Final = {CHAT.name: ("message", dict), "completions": ("text", str)}
@@ -55,6 +55,6 @@ def _end_of_embeddings(body: bytes) -> AnswerEnd:
         return end
     if frame.error:
         end.see(document_of(body))
-    elif frame.data:
+    elif frame.data and (body.isascii() or is_utf8(body)):
         end.see_choice(0, _ENDED)
     return end

@@ -7,15 +7,15 @@ is read by the grammar of event streams: an error, a comment, several `data` lin
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from gateway.chat.strict_json import LONG_BYTES
 from gateway.completion.answer_end import AnswerEnd, frames_of, is_too_detailed
-from gateway.completion.answer_json import document_of
+from gateway.completion.answer_json import document_of, is_utf8
 from gateway.completion.stated_errors import ERROR_EVENT
-from gateway.upstreams.http1.sse import STRAY, SseDecoder, SseError, SseEvent
+from gateway.upstreams.http1.sse import HEARTBEATS, STRAY, SseDecoder, SseError, SseEvent
 
 BLOCK_BYTES: Final = 16 * 1024
 """Bytes that are read together: a tenth of a millisecond of work."""
@@ -26,6 +26,7 @@ DONE: Final = b"[DONE]"
 _DONE_EVENTS: Final = (b"data: [DONE]\n\n", b"data:[DONE]\n\n")
 _FINISH: Final = re.compile(rb'"finish_reason"\s*+:\s*+"')
 _FIELD: Final = b"data:"
+_NULL: Final = b"null"
 _SEAM: Final = b"\n\ndata:"
 _MAX_DECODED_VALUES: Final = 20_000
 """Values of one long event that the event loop decodes; an event of more has no error in it that is worth that."""
@@ -85,6 +86,8 @@ class StreamOutcome:
         if not whole:
             return block
         # No JSON string holds a line end, so that a seam is never text.
+        if not whole.isascii() and not is_utf8(whole):
+            return block
         try:
             frames = frames_of(b"[%b]" % whole[len(_FIELD) : -2].replace(_SEAM, b","))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -113,7 +116,17 @@ class StreamOutcome:
         elif len(event.data) > LONG_BYTES and event.data.count(b",") > _MAX_DECODED_VALUES:
             self._end.is_coarse = True
         elif event.data.strip() or event.event == ERROR_EVENT:
-            self._end.see(document_of(event.data), event.event)
+            document = document_of(event.data)
+            self._end.is_unreadable = self._end.is_unreadable or is_unreadable(event, document)
+            self._end.see(document, event.event)
+
+
+def is_unreadable(event: SseEvent, document: Any) -> bool:
+    """Return whether an event that clients read as JSON is none; `document` is what was read from it."""
+    if document is not None or event.event != "message":
+        return False
+    data = event.data.strip()
+    return bool(data) and data != _NULL and data.decode("latin-1").lower() not in HEARTBEATS
 
 
 def end_of_stream(stream: bytes) -> AnswerEnd:

@@ -52,7 +52,10 @@ class LoadFeeds:
         self._listeners: dict[LiveDeployment, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Follow the set of deployments until cancelled, then cancel all listeners."""
+        """Follow the set of deployments until cancelled, then cancel all listeners.
+
+        A listener's unexpected error ends all of them and is raised here.
+        """
         try:
             while True:
                 await asyncio.sleep(self._interval_s)
@@ -62,9 +65,13 @@ class LoadFeeds:
             for listener in listeners:
                 listener.cancel()
             await asyncio.gather(*listeners, return_exceptions=True)
+            self._listeners.clear()
 
     def _follow(self) -> None:
         """Start listeners for new deployments, and end those of deployments that are gone."""
+        for listener in self._listeners.values():
+            if listener.done():
+                listener.result()
         current = {live for live in self._deployments() if live.is_bare}
         for live in self._listeners.keys() - current:
             self._listeners.pop(live).cancel()

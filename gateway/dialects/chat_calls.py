@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+from gateway.chat.json_members import encoded
+from gateway.completion.answer_json import document_of
+
+_OLDER: Final = b'"function_call"'
 
 
 def calls_of(message: dict[str, Any]) -> list[dict[str, Any]]:
@@ -15,3 +20,16 @@ def calls_of(message: dict[str, Any]) -> list[dict[str, Any]]:
     if not isinstance(older, dict):
         return calls
     return [*calls, {"id": older.get("name"), "type": "function", "function": older}]
+
+
+def in_tool_calls(completion: bytes) -> bytes:
+    """Return a completion in which an older `function_call` is a tool call, unless there are tool calls beside it."""
+    if _OLDER not in completion:
+        return completion
+    document = document_of(completion)
+    choices = document.get("choices") if isinstance(document, dict) else None
+    for choice in choices if isinstance(choices, list) else ():
+        message = choice.get("message") if isinstance(choice, dict) else None
+        if isinstance(message, dict) and not message.get("tool_calls") and (calls := calls_of(message)):
+            message["tool_calls"] = calls
+    return completion if document is None else encoded(document)

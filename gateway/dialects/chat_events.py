@@ -59,6 +59,12 @@ class DeltaPiece(msgspec.Struct, gc=False):
     """Items of a Responses deployment that chat completions have no words for; an extension of ours."""
     content_blocks: list[dict[str, Any]] | None = None
     """Whole blocks of an Anthropic deployment that chat completions cannot express, such as signed reasoning."""
+    function_call: CallFunction | None = None
+    """Piece of a call in OpenAI's older spelling; it becomes a tool call whose id is the function's name."""
+
+    def __post_init__(self) -> None:
+        if self.function_call is not None and not self.tool_calls:
+            self.tool_calls = [CallPiece(0, self.function_call.name, self.function_call)]
 
 
 class ChoicePiece(msgspec.Struct, gc=False):

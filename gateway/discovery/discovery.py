@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from gateway.discovery.followed_source import FollowedSource
 from gateway.discovery.source import Listing, MemberSource, SourceError
 from gateway.timeline import Clock
+from gateway.util.doubling_pauses import lasting
 from routing_policies.policy.deployment import MemberSourceKey
 from routing_policies.policy.document import Policy
 from routing_policies.policy.members import Address
@@ -74,6 +75,8 @@ class Discovery:
         self.sources: dict[MemberSourceKey, FollowedSource] = {}
         """Sources that are followed."""
         self._tasks: dict[MemberSourceKey, asyncio.Task[None]] = {}
+        self._crashed: set[MemberSourceKey] = set()
+        """Sources that failed by an error of their own since they were opened."""
         self._source_of: dict[str, MemberSourceKey] = {}
         """Source of each group; of the first policy, where several name one for it."""
         self._is_due = False
@@ -102,9 +105,13 @@ class Discovery:
         for key in self.sources.keys() - wanted.keys():
             del self.sources[key]
             self._tasks.pop(key).cancel()
+            self._crashed.discard(key)
         for key, members in wanted.items():
             task = self._tasks.get(key)
-            if task is None or task.done():  # one that crashed, or could not be opened, begins anew
+            is_crashed = key in self._crashed
+            if task is None or task.done() or is_crashed:  # one that crashed, or could not be opened, begins anew
+                if task is not None:
+                    task.cancel()
                 self._begin(key, members)
         self._source_of = {group: key for key, groups in reversed(_groups(policies).items()) for group in groups}
 
@@ -135,19 +142,19 @@ class Discovery:
         if source is None:
             note_look = partial(self._note_look, key)
             source = self.sources[key] = FollowedSource(self._clock, self._note_change, note_look, members=members)
-        task = asyncio.get_running_loop().create_task(reader.follow(source), name=f"members {key[0]} {key[1]}")
-        task.add_done_callback(lambda done: self._note_end(source, done))
-        self._tasks[key] = task
+        self._crashed.discard(key)
+        name = f"members {key[0]} {key[1]}"
+        following = lasting(partial(reader.follow, source), name, lambda _, error: self._note_crash(key, source, error))
+        self._tasks[key] = asyncio.get_running_loop().create_task(following, name=name)
 
     def _note_look(self, key: MemberSourceKey, is_listed: bool) -> None:
         if key in self.sources:
             self._watcher(key, self.sources[key], is_listed=is_listed)
 
-    def _note_end(self, source: FollowedSource, task: asyncio.Task[None]) -> None:
-        """Report a source that ended by an error of its own; its last members stay."""
-        if task.cancelled() or (error := task.exception()) is None:
-            return
-        source.fail(f"{type(error).__name__}: it is no longer followed until the policy changes")
+    def _note_crash(self, key: MemberSourceKey, source: FollowedSource, error: BaseException) -> None:
+        """Report a source that failed by an error of its own; its last members stay until it is followed again."""
+        self._crashed.add(key)
+        source.fail(f"{type(error).__name__}: it is followed again after a pause, or when the policy changes")
         self._on_crash(error)
 
     def _note_change(self) -> None:

@@ -382,11 +382,14 @@ class AttemptRunner:
             may_stream = response.is_events or media_type(content_type) != _JSON
             if work.request.stream and response.status == OK and may_stream:
                 response.expect_events()  # whatever its type: its first event decides
-                if live.dialect is not None:
-                    response.translate(live.dialect.stream())
-                elif work.resume is not None:
-                    self._join_channel(work, work.resume, attempt, response)
-                head = await head_of(response)
+                try:
+                    if live.dialect is not None:
+                        response.translate(live.dialect.stream())
+                    elif work.resume is not None:
+                        self._join_channel(work, work.resume, attempt, response)
+                    head = await head_of(response)
+                except UpstreamFailed as error:
+                    raise self._answers.unfit(attempt, error) from None
                 if head.beginning != "answer":
                     self._answers.take_failed_head(work, attempt, head, is_leading=is_leading)
                     return

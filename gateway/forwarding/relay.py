@@ -214,9 +214,8 @@ async def relay_stream(
         if end.error is not None:
             ctx.record.detail = "the upstream stated an error inside its stream"
         if end.error is None or not end.error.is_standard:  # clients would take what they got for all there is
-            raise UpstreamFailed(
-                f"Deployment '{ctx.record.deployment}' ended its answer without finishing it. Try again."
-            )
+            what = "sent an event that is no JSON" if end.is_unreadable else "ended its answer without finishing it"
+            raise UpstreamFailed(f"Deployment '{ctx.record.deployment}' {what}. Try again.")
         ctx.close_after()
     await ctx.end(relay.rest(is_complete=end.is_complete))
     ctx.mark(Stage.RELAY)

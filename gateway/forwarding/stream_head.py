@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from gateway.completion.answer_json import document_of
 from gateway.completion.stated_errors import StatedError, stated_error, stated_in_choice
-from gateway.completion.stream_outcome import DONE
+from gateway.completion.stream_outcome import DONE, is_unreadable
 from gateway.errors import UpstreamFailed
 from gateway.upstreams.http1.response import UpstreamResponse
 from gateway.upstreams.http1.sse import STRAY, SseDecoder, SseError, SseEvent
@@ -34,7 +34,7 @@ class StreamHead:
 
     def __init__(self) -> None:
         self.beginning: Beginning = "unknown"
-        """First content of the stream; `nothing` if it ended, or was marked as done, without an answer."""
+        """First content of the stream; `nothing` if it ended, was marked as done, or is no JSON, without an answer."""
         self.error: StatedError | None = None
         self._decoder: SseDecoder | None = None
         self._num_bytes = 0
@@ -87,10 +87,22 @@ class StreamHead:
             self.beginning = "error"
         elif _has_content(document):
             self.beginning = "answer"
+        elif is_unreadable(event, document):
+            self.beginning = "nothing"
 
 
 async def head_of(response: UpstreamResponse) -> StreamHead:
-    """Wait until the beginning of a stream is known; its pieces stay with the response. Raises UpstreamError."""
+    """Wait until the beginning of a stream is known; its pieces stay with the response, less a byte-order mark.
+
+    Raises:
+        UpstreamError: The exchange failed.
+    """
+    head = await _read_head(response)
+    response.drop_mark()
+    return head
+
+
+async def _read_head(response: UpstreamResponse) -> StreamHead:
     head, num_fed = StreamHead(), 0
     await response.wait_body()
     while True:

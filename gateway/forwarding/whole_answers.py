@@ -61,7 +61,10 @@ class WholeAnswers:
         assert response is not None, "an answer is open once its request was sent"
         body = await read_whole(attempt, response)
         if dialect is not None:
-            body = await _translated(dialect, response.status, body)
+            try:
+                body = await _translated(dialect, response.status, body)
+            except UpstreamFailed as error:
+                raise self.unfit(attempt, error) from None
         is_long = len(body) > LONG_BYTES and response.status == OK
         operation = work.request.operation
         end = await asyncio.to_thread(end_of_answer, body, operation) if is_long else None
@@ -166,19 +169,22 @@ class WholeAnswers:
         elif (work.request.stream and not work.is_assembled) or not end.is_complete:
             raise self._no_answer(work, attempt)
         else:
-            attempt.body = body
+            attempt.body = body if end.mended is None else end.mended
             if attempt.passed[0][1] != _JSON:  # clients read nothing else, and some mind its case
                 attempt.pass_as_json()
             if work.request.operation.generates:
                 now = self._clock()
                 live.whole_answers.observe(now, now - attempt.sent_at)
 
-    def _no_answer(self, work: ForwardRequest, attempt: UpstreamAttempt) -> RetryElsewhere:
+    def unfit(self, attempt: UpstreamAttempt, error: GatewayError) -> RetryElsewhere:
         """Return the failure of a 200 that is no answer, and let nothing else come from its connection."""
         assert attempt.response is not None, "an answer is open once its request was sent"
         attempt.response.distrust()
         attempt.attempt_watch.failed(self._clock(), FailureKind.BROKEN)
-        return RetryElsewhere(no_answer(attempt.live.id, work.request.operation))
+        return RetryElsewhere(error)
+
+    def _no_answer(self, work: ForwardRequest, attempt: UpstreamAttempt) -> RetryElsewhere:
+        return self.unfit(attempt, no_answer(attempt.live.id, work.request.operation))
 
 
 async def read_whole(attempt: UpstreamAttempt, response: UpstreamResponse) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -331,7 +332,7 @@ def _nobody_ready(planned: PlannedRoute, lane: str) -> Shed:
         return UpstreamsRest(
             ShedReason.OVERLOAD,
             lane=lane,
-            message=f"The deployments of route '{planned.route.id}' requested a backoff of {wait_s:.0f} s. "
+            message=f"The deployments of route '{planned.route.id}' requested a backoff of {math.ceil(wait_s)} s. "
             "Try again after the time in Retry-After.",
             hint="The same request at a later time.",
             retry_after_s=wait_s,

@@ -117,6 +117,10 @@ class EmbeddedStore(ForwardingStore):
             error = unforeseen
         if error is not None:
             self._recover(error)
+            if len(jobs) > 1 and not isinstance(error, StoreUnavailable):  # one operation's fault: the others go on
+                for job in jobs:
+                    self._serve([job])
+                return
         for loop in {job.loop for job in jobs}:
             mine = [job for job in jobs if job.loop is loop]
             with suppress(RuntimeError):  # that loop is closed, and its waiters with it

@@ -26,6 +26,8 @@ MINUTE_BUCKETS = 120
 MAX_AHEAD = 16
 """The latest bucket, counted from the present one, that units may be counted in."""
 NEVER_S = -1.0
+MAX_BUCKET_UNITS = 10**15
+"""Most units that one bucket counts; no limit is larger, and every store can add up as many."""
 
 
 class Period(StrEnum):
@@ -85,7 +87,7 @@ def draw_units(counts: dict[int, int], request: Draw, now: float, num_holders: i
         if units > 0 and key in counts:
             counts[key] = max(counts[key] - units, 0)
         elif units < 0 and key >= oldest:
-            counts[min(key, bucket)] = counts.get(min(key, bucket), 0) - units
+            counts[min(key, bucket)] = min(counts.get(min(key, bucket), 0) - units, MAX_BUCKET_UNITS)
     free = meter.limit - sum(counts.values())
     units = even_share(free, request.want, request.at_least, num_holders)
     if units:

@@ -192,6 +192,11 @@ class MetricFamilies:
             "store_failures_total", "Operations of the store that failed.", ("operation", "reason")
         )
         self.loop_lag = make.gauge("event_loop_lag_seconds", "Worst delay of a timer since the last scrape.")
+        self.background_failures = make.counter(
+            "background_failures_total",
+            "Unexpected errors of work in the background, which then begins again.",
+            ("task",),
+        )
         self.tasks = make.gauge("tasks", "Tasks on the event loop: requests, and the process's own work.")
         self.body_bytes = make.gauge("body_bytes", "Memory reserved for bodies of requests and answers.")
         self.log_dropped = make.counter("log_dropped_total", "Log lines dropped because the log could not keep up.")

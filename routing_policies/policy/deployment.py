@@ -56,7 +56,7 @@ class CostPerMtok(DocumentPart, frozen=True, kw_only=True):
 
 
 class DeploymentLimits(DocumentPart, frozen=True, kw_only=True):
-    """Limits of one deployment, for each gateway worker."""
+    """Limits of one deployment, for all gateway workers of one machine together."""
 
     max_in_flight: Concurrency = 64
 

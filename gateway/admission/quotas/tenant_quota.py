@@ -299,6 +299,9 @@ class TenantQuota:
             if error.was_sent:
                 self._unconfirmed = exchange
             self._enforce_alone(exchange, was_sent=error.was_sent)
+        except Exception as error:  # a fault of ours, of which requests that wait know nothing
+            self._report(error)
+            self._enforce_alone(exchange, was_sent=True)  # what it reported is dropped: it would fail again
         in_flight = self._in_flight
         if waiting and in_flight.held <= in_flight.now:
             in_flight.retry_at = self._clock() + RENEW_AFTER_S
@@ -316,6 +319,10 @@ class TenantQuota:
                 got = await self._do(exchange)
             except StoreUnavailable:
                 return False
+            except Exception as error:  # as in `_renew`
+                self._report(error)
+                self._unconfirmed = None
+                return True
             self._take_over(exchange, got, is_repeat=True)
         else:
             for part, requested in zip(exchange.slices, exchange.draws, strict=True):

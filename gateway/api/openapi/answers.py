@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from gateway.chat.schema import ChatToolCall
 
-FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
+FinishReason = Annotated[
+    str,
+    Meta(
+        description="`stop`, `length`, `tool_calls` or `content_filter`; some servers have further words.",
+        examples=["stop"],
+    ),
+]
 
 
 class AnswerMessage(msgspec.Struct, frozen=True):

@@ -49,7 +49,7 @@ class Membership:
             clock,
             on_change=on_change,
             watcher=self._note_look,
-            on_crash=lambda error: log.failure("discovery_failed", error),
+            on_crash=self._note_crash,
         )
 
     def known(self, *policies: Policy) -> MembersBySource:
@@ -104,6 +104,10 @@ class Membership:
             metrics.discovery_up.labels(group.id).set(group.error is None)
             for state in MEMBER_STATES:
                 metrics.members.labels(group.id, state).set(counts.get((group.id, state), 0))
+
+    def _note_crash(self, error: BaseException) -> None:
+        self._metrics.background_failures.labels("discovery").inc()
+        self._log.failure("discovery_failed", error)
 
     def _note_look(self, key: MemberSourceKey, source: FollowedSource, *, is_listed: bool) -> None:
         """Count a look, and log a source that fails or can be read again; each once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from gateway.admin.handlers.cache import RecallCounts
 from gateway.background.cache_auditor import Auditor
@@ -27,6 +27,7 @@ from gateway.upstreams.pool import ConnectionPool, PoolLimits
 from gateway.upstreams.public_addresses import PublicResolver
 from gateway.upstreams.resolver import Resolver
 from gateway.upstreams.tls import client_context
+from gateway.util.doubling_pauses import Keep
 from routing_policies.policy.document import Policy
 
 _SPACE: Final = "recalls"
@@ -111,11 +112,11 @@ class RecallParts:
         if self.is_on:
             auditor.on_served = self._note_served
 
-    def start(self, spawn: Callable[[Any, str], None]) -> None:
-        """Spawn the tasks that write and send until they are cancelled."""
+    def start(self, keep: Keep) -> None:
+        """Start the tasks that write and send until they are cancelled."""
         if self.is_on:
-            spawn(self.recalls.run(), "recalls")
-            spawn(self.delivery.run(), "recall_delivery")
+            keep(self.recalls.run, "recalls")
+            keep(self.delivery.run, "recall_delivery")
 
     def counts(self) -> RecallCounts:
         """Return the counts of this gateway, its workers included, since its start."""

@@ -128,15 +128,36 @@ class CacheSharing:
 
     # In the background.
 
-    async def run(self) -> None:
-        """Write, follow and sweep until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._write(), name="cache_writes")
-            tasks.create_task(self._follow(), name="cache_feed")
-            tasks.create_task(self._sweep_all(), name="cache_sweeps")
+    async def write(self) -> None:
+        """Write what waits, until cancelled."""
+        while True:
+            await self._queue.work()
+            if not await self._queue.flush():
+                await asyncio.sleep(RETRY_S)
+
+    async def follow(self) -> None:
+        """Take what others write, until cancelled; without others, until the store was read once."""
+        while True:
+            with suppress(StoreUnavailable):  # the store's observer has the error; missed changes are read later
+                await self.catch_up()
+                if self._is_alone:
+                    return
+            await asyncio.sleep(FOLLOW_S)
+
+    async def sweep_all(self) -> None:
+        """Delete what purges cover from the store, until cancelled."""
+        while True:
+            await self._may_sweep.wait()
+            try:
+                while self._unswept:
+                    await self.sweep(self._unswept[0])
+                    self._unswept.popleft()
+                self._may_sweep.clear()
+            except StoreUnavailable:  # as above; the purge itself is remembered by everyone
+                await asyncio.sleep(RETRY_S)
 
     async def flush(self) -> None:
-        """Write what still waits, for a moment; call it when `run` has ended."""
+        """Write what still waits, for a moment; call it when `write` has ended."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):
                 while self._queue.num_waiting and await self._queue.flush():
@@ -165,31 +186,6 @@ class CacheSharing:
                 entry = None if stored is None else decode_entry(stored.value)
                 if stored is not None and entry is not None and purge.covers(entry):
                     await self._store.delete(SPACE, key, expect=stored.version)
-
-    async def _write(self) -> None:
-        while True:
-            await self._queue.work()
-            if not await self._queue.flush():
-                await asyncio.sleep(RETRY_S)
-
-    async def _follow(self) -> None:
-        while True:
-            with suppress(StoreUnavailable):  # the store's observer has the error; missed changes are read later
-                await self.catch_up()
-                if self._is_alone:
-                    return
-            await asyncio.sleep(FOLLOW_S)
-
-    async def _sweep_all(self) -> None:
-        while True:
-            await self._may_sweep.wait()
-            try:
-                while self._unswept:
-                    await self.sweep(self._unswept[0])
-                    self._unswept.popleft()
-                self._may_sweep.clear()
-            except StoreUnavailable:  # as above; the purge itself is remembered by everyone
-                await asyncio.sleep(RETRY_S)
 
     # Reading.
 

@@ -156,8 +156,11 @@ class StoreWriteQueue:
         return True
 
     async def _share(self, entry: CacheEntry, key: str, ends_at: float, ttl_s: float) -> int | None:
-        """Write an entry; return its version, or None when the store has no room for it."""
-        value = encode_entry(entry)
+        """Write an entry; return its version, or None when it has no stored form, or the store no room for it."""
+        try:
+            value = encode_entry(entry)
+        except (OverflowError, TypeError, ValueError):  # a member that the stored form cannot hold
+            return None
         if self._shares is None:
             return await self._store.put(SPACE, key, value, ttl_s=ttl_s)
         if self._shares.is_bounded:

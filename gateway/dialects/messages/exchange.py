@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from gateway.chat.request import ChatRequest
+from gateway.dialects.chat_calls import in_tool_calls
 from gateway.dialects.messages.answer import message_of
 from gateway.dialects.messages.conversation import ChatTurns
 from gateway.dialects.messages.errors import envelope
@@ -66,7 +67,7 @@ class MessagesExchange:
 
     def answer(self, completion: bytes) -> bytes:
         """Translate a whole chat completion; raises UpstreamFailed if it is none."""
-        return message_of(completion, shows_reasoning=self._shows_reasoning)
+        return message_of(in_tool_calls(completion), shows_reasoning=self._shows_reasoning)
 
     def refusal(self, status: int, body: bytes) -> bytes:
         """Translate the error envelope of an answer whose status is not 200."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from gateway.completion.answer_end import token_count
+
 NO_USAGE: Final = {
     "input_tokens": 0,
     "cache_creation_input_tokens": 0,
@@ -37,8 +39,10 @@ def message_usage(usage: dict[str, Any] | None) -> dict[str, Any]:
     return found
 
 
-def chat_usage(usage: dict[str, Any]) -> dict[str, Any]:
-    """Return the usage of a message in the form of a chat completion."""
+def chat_usage(usage: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the usage of a message in the form of a chat completion; None where a figure is impossible."""
+    if any(type(usage.get(name)) is int and token_count(usage[name]) is None for name in NO_USAGE):
+        return None
     read, created = _count(usage.get("cache_read_input_tokens")), _count(usage.get("cache_creation_input_tokens"))
     prompt, completion = _count(usage.get("input_tokens")) + read + created, _count(usage.get("output_tokens"))
     found: dict[str, Any] = {
@@ -51,4 +55,4 @@ def chat_usage(usage: dict[str, Any]) -> dict[str, Any]:
 
 
 def _count(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0
+    return token_count(value) or 0 if type(value) is int else 0

@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway.chat.schema import OUTPUT_ITEMS
 from gateway.completion.answer_json import document_of
+from gateway.dialects.chat_calls import in_tool_calls
 from gateway.dialects.chat_spellings import arguments_text, content_text
 from gateway.dialects.responses.output_items import (
     call_item,
@@ -28,7 +29,7 @@ def response_of(completion: bytes, frame: ResponseFrame) -> dict[str, Any]:
     Raises:
         UpstreamFailed: It is no chat completion.
     """
-    document = document_of(completion)
+    document = document_of(in_tool_calls(completion))
     try:
         choice = document["choices"][0]
         message = choice["message"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final, Literal
 
+from gateway.completion.answer_end import token_count
 from gateway.dialects.responses.request import ResponsesRequest
 
 ResponseState = Literal["in_progress", "completed", "incomplete", "failed"]
@@ -108,10 +109,12 @@ def incomplete_reason(finish_reason: object) -> str | None:
 
 
 def responses_usage(usage: Any) -> dict[str, Any] | None:
-    """Return the usage of a chat completion in the words of Responses; None without one."""
-    if not isinstance(usage, dict) or usage.get("prompt_tokens") is None:
+    """Return the usage of a chat completion in the words of Responses; None without a possible one."""
+    if not isinstance(usage, dict):
         return None
-    prompt, completion = usage["prompt_tokens"], usage.get("completion_tokens") or 0
+    prompt, completion = token_count(usage.get("prompt_tokens")), token_count(usage.get("completion_tokens") or 0)
+    if prompt is None or completion is None:
+        return None
     details, made = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
     return {
         "input_tokens": prompt,
@@ -121,9 +124,9 @@ def responses_usage(usage: Any) -> dict[str, Any] | None:
         },
         "output_tokens": completion,
         "output_tokens_details": {"reasoning_tokens": _detail(made, "reasoning_tokens")},
-        "total_tokens": usage.get("total_tokens") or prompt + completion,
+        "total_tokens": token_count(usage.get("total_tokens")) or prompt + completion,
     }
 
 
 def _detail(details: Any, name: str) -> int:
-    return (details.get(name) or 0) if isinstance(details, dict) else 0
+    return token_count(details.get(name)) or 0 if isinstance(details, dict) else 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.store.base import MAX_CHANGES, REPEAT_S
-from gateway.store.meter import BUCKET_S, MAX_AHEAD, MINUTE_BUCKETS
+from gateway.store.meter import BUCKET_S, MAX_AHEAD, MAX_BUCKET_UNITS, MINUTE_BUCKETS
 
 MIN_CHANGES: Final = 1000
 """Changes that the feed of a small space remembers. Who was away for longer than several changes of every key reads
@@ -111,7 +111,7 @@ EXCHANGE: Final = f"""
 -- ARGV holder, number of the exchange or 0, number of meters;
 -- for each meter: limit, want, at_least, ahead, start and end of its period (0 0: a minute),
 -- number of returns, then bucket and units of each; for the hold: limit, units, spare, ttl in ms.
-local BUCKET, BEFORE, MAX_AHEAD = {int(BUCKET_S * 1000)}, {MINUTE_BUCKETS}, {MAX_AHEAD}
+local BUCKET, BEFORE, MAX_AHEAD, MOST = {int(BUCKET_S * 1000)}, {MINUTE_BUCKETS}, {MAX_AHEAD}, {MAX_BUCKET_UNITS}
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local at = 0
@@ -192,7 +192,9 @@ local function draw(key, holders)
   local counts, sum = load(key, oldest, newest)
   local touched = {{}}
   local function change(which, units)
-    counts[which], sum = (counts[which] or 0) + units, sum + units
+    local before = counts[which] or 0
+    counts[which] = math.min(before + units, MOST)
+    sum = sum + counts[which] - before
     touched[which] = true
   end
   for _ = 1, next_number() do

@@ -16,7 +16,7 @@ from gateway.upstreams.http1.errors import (
     UpstreamBodyTooLarge,
     UpstreamError,
 )
-from gateway.upstreams.http1.sse import SseProgress, is_event_stream
+from gateway.upstreams.http1.sse import BOM, SseProgress, is_event_stream
 from gateway.util.reserved_memory import BodyMemory
 
 Sink = Callable[[bytes], None]
@@ -188,6 +188,14 @@ class UpstreamResponse:
     def waiting(self) -> list[bytes]:
         """Return the pieces that have arrived unread; they stay in the buffer."""
         return list(self._buffer)
+
+    def drop_mark(self) -> None:
+        """Remove the byte-order mark with which the unread pieces begin, if any."""
+        if self._buffer and self._buffer[0].startswith(BOM[:1]):
+            whole = b"".join(self._buffer)
+            rest = whole.removeprefix(BOM)
+            self._buffer = deque([rest] if rest else ())
+            self._buffer_bytes = len(rest)
 
     async def wait_more(self) -> bool:
         """Wait for another piece; return False when the body has ended or the buffer is full."""

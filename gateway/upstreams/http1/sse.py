@@ -17,7 +17,8 @@ from gateway.util.header_values import media_type
 EVENT_STREAM: Final = b"text/event-stream"
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
-_BOM = b"\xef\xbb\xbf"
+BOM: Final = b"\xef\xbb\xbf"
+"""Byte-order mark, which some servers put before a text."""
 _DONE = b"[DONE]"
 _FIELD_NAME = re.compile(rb"[A-Za-z0-9_.-]+")
 STRAY = "stray"
@@ -135,7 +136,7 @@ class SseDecoder:
     def _strip_mark(self, lines: list[bytes]) -> None:
         if lines:
             self._is_at_start = False
-            lines[0] = lines[0].removeprefix(_BOM)
+            lines[0] = lines[0].removeprefix(BOM)
         # Without a line's end yet, the mark (perhaps half of it) waits in the tail.
 
     def _take_line(self, line: bytes) -> None:
@@ -167,7 +168,7 @@ def _stray(line: bytes) -> SseEvent | None:
         return SseEvent(value.strip(), STRAY)
     if not name or _FIELD_NAME.fullmatch(name) is not None or not line.strip():
         return None
-    return SseEvent(line.removeprefix(_BOM), STRAY)
+    return SseEvent(line.removeprefix(BOM), STRAY)
 
 
 class SseProgress:

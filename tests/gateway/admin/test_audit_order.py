@@ -75,7 +75,7 @@ async def prepared(stack: Stack, folder: Path) -> list[Change]:
     link = (await post(stack, "login/links", {})).json["path"].partition("#link=")[2]
     assert (await post(stack, "keys", {"tenant": "dev", "id": "one"})).status == 201
     assert (await post(stack, "keys", {"tenant": "dev", "id": "two"})).status == 201
-    stack.gateway._answers.audits.add(record(1), 1000.0)
+    stack.gateway._cache.audits.add(record(1), 1000.0)
     small = next(live for live in stack._live() if live.id == "small")
     small.note_adapters({"tax"})
     bearer = {"authorization": f"Bearer {stack.admin_token}"}
@@ -128,5 +128,5 @@ async def decided(stack: Stack, store: Store) -> Any:
     keys = [(space, key) for space in WATCHED for key in await store.keys(space)]
     entries = {(space, key): await store.get(space, key) for space, key in keys}
     live = [(one.id, one.is_draining, sorted(one.adapters)) for one in stack._live()]
-    reviewed = [one.verdict for one in stack.gateway._answers.audits]
+    reviewed = [one.verdict for one in stack.gateway._cache.audits]
     return entries, live, reviewed

@@ -81,6 +81,7 @@ def test_what_fails_in_the_background_is_logged_by_its_name() -> None:
     (line,) = world.lines()
     assert (line["event"], line["task"], line["level"]) == ("background_task_failed", "store_response", "error")
     assert "disk full" in line["error"]
+    assert world.runtime.metrics.background_failures.labels("store_response").value == 1
 
 
 def test_permits_and_readiness_are_those_of_the_moment() -> None:

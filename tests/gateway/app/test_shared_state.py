@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -18,7 +19,7 @@ import pytest
 
 from gateway.store.base import StoreUnavailable
 from tests.gateway.quota_policy import key_of, quota_policy
-from tests.gateway.scripted import ScriptedUpstream, hang
+from tests.gateway.scripted import COMPLETION, ScriptedUpstream, complete, hang
 from tests.gateway.stack import Reply, Stack, chat, encode, running
 from tests.gateway.store.redis_server import RedisServer
 
@@ -179,6 +180,40 @@ async def test_three_replicas_serve_exactly_the_limit(tmp_path: Path, server: Re
         flat = [status for each in statuses for status in each]
         assert set(flat) == {200, 429}
         assert flat.count(200) == limit
+
+
+async def test_an_absurd_usage_ends_no_sharing_and_locks_nobody_out(
+    tmp_path: Path, server: RedisServer, tenant: str
+) -> None:
+    absurd = {"prompt_tokens": 10**30, "completion_tokens": 2**63, "total_tokens": 2**64}
+    odd = json.dumps({**json.loads(COMPLETION), "usage": absurd}).encode()
+    folders = [tmp_path / "one", tmp_path / "other"]
+    for folder in folders:
+        folder.mkdir()
+    policy = quota_policy(folders[0], {tenant: "{budget: {tokens_per_day: 5000}}"}).replace(
+        "match: {models: [solo]}", "match: {models: [solo]}\n    cache: {mode: exact, scope: shared}"
+    )
+    bodies = [chat("solo", temperature=0, max_tokens=20, messages=[{"role": "user", "content": text}]) for text in "ab"]
+    async with AsyncExitStack() as both:
+        settings = {"store.address": server.url}
+        one, other = [
+            await both.enter_async_context(running(folder, policy=policy, settings=settings)) for folder in folders
+        ]
+        one.small.scripts = [lambda wire: wire.answer(odd), complete]
+        served = [await one.call(body, headers=key_of(tenant)) for body in bodies]
+        assert [reply.status for reply in served] == [200, 200]
+        async with asyncio.timeout(20):
+            while await other.metric("penstock_cache_sharing_total", event="taken") < 2:
+                await asyncio.sleep(0.05)
+        for body in bodies:
+            assert (await other.call(body, headers=key_of(tenant))).headers["x-penstock-cache"] == "hit-exact"
+        feedback = {"request_id": served[1].headers["x-request-id"], "verdict": "wrong"}
+        assert (await one.call(feedback, path="/v1/feedback", headers=key_of(tenant))).status == 200
+        async with asyncio.timeout(20):
+            while (await other.call(bodies[1], headers=key_of(tenant))).headers["x-penstock-cache"] == "hit-exact":
+                await asyncio.sleep(0.05)
+        for gateway in (one, other):
+            assert await gateway.metric("penstock_background_failures_total") == 0
 
 
 async def test_answers_of_cancelled_requests_reach_nobody_else(stack: Stack, tenant: str) -> None:

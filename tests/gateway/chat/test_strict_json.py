@@ -64,3 +64,17 @@ async def test_a_long_body_that_is_wrong_is_refused_like_a_short_one(tmp_path: P
 
     assert (short.status, long.status) == (400, 400)
     assert short.json["error"] == long.json["error"]
+
+
+@pytest.mark.parametrize("half", [r"\ud83d", r"\uDBFF", r"\udc00", r"\\\ud83d"])
+@pytest.mark.parametrize("after", ['"}', '" }', '" , "more": "text that follows"}'])
+def test_half_of_a_surrogate_pair_is_named_wherever_it_stands(half: str, after: str) -> None:
+    body = f'{{"content": "a{half}{after}'.encode()
+    with pytest.raises(InvalidRequest, match=r"surrogate pair \(byte \d+\)"):
+        JsonGuard(()).decode(body)
+
+
+@pytest.mark.parametrize("body", [b'{"a":"x', rb'{"a":"\\ud83d"', rb'{"a":"\ud83d\ude00"', b'{"a":1'])
+def test_a_body_that_is_cut_off_is_called_truncated(body: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="truncated"):
+        JsonGuard(()).decode(body)

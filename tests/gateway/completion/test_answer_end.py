@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.completion.answer_end import end_of_plain, has_first_token, merge_timing, usage_of
+from gateway.completion.stream_outcome import end_of_stream
 from tests.gateway.scripted import COMPLETION, chunk
 
 
@@ -36,6 +37,24 @@ def test_the_first_token_is_the_first_text(piece: bytes, has_token: bool) -> Non
 )
 def test_a_usage_that_is_none_is_none(answer: bytes) -> None:
     assert usage_of(answer) is None
+
+
+@pytest.mark.parametrize("figure", ["1" + "0" * 30, str(2**63), "1000000001", "1e30", "1e400", "-1", "2.5"])
+@pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens"])
+@pytest.mark.parametrize("odd", ["", ',"logprobs":-Infinity'], ids=["plain", "odd"])
+def test_an_impossible_figure_makes_a_usage_unknown(name: str, figure: str, odd: str) -> None:
+    counts = {"prompt_tokens": "7", "completion_tokens": "2"} | {name: figure}
+    usage = ",".join(f'"{key}":{value}' for key, value in counts.items())
+    answer = f'{{"choices":[]{odd},"usage":{{{usage}}}}}'.encode()
+    assert usage_of(answer) is None
+    end = end_of_stream(b"data: " + answer + b"\n\n")
+    assert end.usage is None
+
+
+def test_the_largest_possible_figure_counts() -> None:
+    found = usage_of(b'{"usage":{"prompt_tokens":1000000000,"completion_tokens":1000000000}}')
+    assert found is not None
+    assert (found.prompt_tokens, found.completion_tokens) == (10**9, 10**9)
 
 
 def test_cached_tokens_are_read() -> None:
@@ -89,6 +108,8 @@ def test_what_is_no_object_is_left_alone(answer: bytes) -> None:
         (b'{"object":"error","message":"x"}', False, True),
         (b'{"choices":[{"finish_reason":"stop","logprobs":-Infinity}]}', True, False),
         (b'{"choices":[{"finish_reason":"stop"}', False, False),
+        (b'{"choices":[{"finish_reason":"stop","message":{"content":"a\xff\xfeb"}}]}', False, False),
+        ('{"choices":[{"finish_reason":"stop","message":{"content":"é😀"}}]}'.encode(), True, False),
         (b"", False, False),
         (b"[]", False, False),
         (b"<html>", False, False),
@@ -98,6 +119,13 @@ def test_what_is_no_object_is_left_alone(answer: bytes) -> None:
 def test_a_plain_answer_ends_by_the_same_rules(body: bytes, is_complete: bool, has_error: bool) -> None:
     end = end_of_plain(body)
     assert (end.is_complete, end.error is not None) == (is_complete, has_error)
+
+
+@pytest.mark.parametrize("written", ["NaN", "Infinity", "-Infinity"])
+def test_what_is_no_number_is_null_in_the_answer_that_clients_get(written: str) -> None:
+    end = end_of_plain(f'{{"x":1.50,"choices":[{{"finish_reason":"stop","logprobs":{written}}}]}}'.encode())
+    assert end.mended == b'{"x":1.50,"choices":[{"finish_reason":"stop","logprobs":null}]}'
+    assert end_of_plain(COMPLETION).mended is None
 
 
 @pytest.mark.parametrize(

@@ -255,3 +255,34 @@ def test_a_million_choices_are_not_checked_one_by_one() -> None:
     assert end.is_coarse
     assert took_s < 0.25
     assert end_of(b"".join(choices({"index": number}) for number in range(MAX_CHOICES + 2)) + FINISH).is_coarse
+
+
+UNREADABLE = {
+    "cut off": event(chunk("a")[:-9]),
+    "no UTF-8": event(chunk("X").replace(b"X", b"a\xff\xfeb")),
+    "no UTF-8 in a part that nobody reads": choices({"index": 0}, own="X").replace(b"X", b"\xff"),
+    "text": event(b"Internal Server Error"),
+    "HTML": event(b"<html><body>502</body></html>"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+@pytest.mark.parametrize("before", [b"", TEXT * 3, TEXT * 1000])
+@pytest.mark.parametrize("size", [64, 10**6])
+def test_an_event_that_is_no_json_makes_a_stream_incomplete_whatever_follows(
+    name: str, before: bytes, size: int
+) -> None:
+    end = end_of(before + UNREADABLE[name] + TEXT + FINISH + DONE, size)
+    assert end.is_unreadable
+    assert not end.is_complete
+    assert end.error is None
+
+
+@pytest.mark.parametrize("data", [b"ping", b"null", b"[]", b"{}", b" ", '{"own":"é😀"}'.encode()])
+def test_what_carries_no_text_is_no_unreadable_event(data: bytes) -> None:
+    end = end_of(TEXT + event(data) + FINISH + DONE)
+    assert (end.is_unreadable, end.is_complete) == (False, True)
+
+
+def test_only_events_that_clients_read_must_be_json() -> None:
+    assert end_of(TEXT + event(b"alive", name=b"status") + FINISH + DONE).is_complete

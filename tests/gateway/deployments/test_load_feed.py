@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, cast
 
 import msgspec
+import pytest
 
 from gateway.deployments.live import LiveDeployment
 from gateway.deployments.load_feed import (
@@ -65,10 +66,13 @@ class FakeClient:
     def __init__(self, *answers: FakeFeed) -> None:
         self._answers = list(answers)
         self.requested_at: list[float] = []
+        self.failure: Exception | None = None
         self.pulse = Pulse()
 
     async def send(self, *_: Any) -> FakeFeed:
         self.requested_at.append(asyncio.get_running_loop().time())
+        if self.failure is not None:
+            raise self.failure
         if not self._answers:
             raise ConnectError("nobody listens")
         return self._answers.pop(0)
@@ -238,5 +242,24 @@ def test_an_engine_that_states_it_computes_is_alive_and_one_that_stands_still_is
         stopped = FakeFeed([event(LoadReport(num_running=1, silent_s=2.0 + n / 10)) for n in range(5)])
         live = await listen(FakeClient(stopped), 0.35)
         assert not live.health.has_answered
+
+    run_virtual(run())
+
+
+def test_a_listener_that_fails_unexpectedly_ends_the_run_and_the_next_run_listens_again() -> None:
+    async def run() -> None:
+        client = FakeClient(FakeFeed([b"data: 1\n\n"]), FakeFeed([event(BUSY)], gap_s=5.0))
+        client.failure = ZeroDivisionError("a bug")
+        clock = asyncio.get_running_loop().time
+        live = deployment(client, clock)
+        feeds = LoadFeeds(lambda: (live,), clock)
+        with pytest.raises(ZeroDivisionError):
+            await feeds.run()
+        client.failure = None
+        task = asyncio.get_running_loop().create_task(feeds.run())
+        await asyncio.sleep(2 * LOOK_INTERVAL_S)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert len(client.requested_at) >= 2
 
     run_virtual(run())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from gateway.dialects.chat_events import ChatEvent, ChatEvents
@@ -106,3 +108,14 @@ def test_parts_and_objects_are_texts() -> None:
     call = event_with('{"tool_calls":[{"index":0,"id":"t","function":{"name":"f","arguments":{"at":1.50}}}]}')
     assert texts(ChatEvents(), [parts + call]) == ["low tide"]
     assert arguments_in(ChatEvents().finish(parts + call)) == ['{"at":1.50}']
+
+
+def test_a_call_in_the_older_spelling_is_one_tool_call() -> None:
+    pieces = [{"name": "get", "arguments": '{"a"'}, {"arguments": ":1}"}]
+    stream = b"".join(
+        b"data: %b\n\n" % json.dumps({"choices": [{"delta": {"function_call": piece}}]}).encode() for piece in pieces
+    )
+    deltas = [choice.delta for event in ChatEvents().feed(stream) for choice in event.choices or ()]
+    calls = [call for delta in deltas if delta is not None for call in delta.tool_calls or ()]
+    assert [(call.index, call.id) for call in calls] == [(0, "get"), (0, None)]
+    assert "".join(call.function.arguments or "" for call in calls if call.function is not None) == '{"a":1}'

@@ -7,6 +7,8 @@ import asyncio
 from gateway.discovery.discovery import Discovery
 from gateway.discovery.followed_source import FollowedSource
 from gateway.discovery.source import Listing, SourceError
+from gateway.util.doubling_pauses import FIRST_PAUSE_S
+from loadtests.simulation.virtual_loop import run_virtual
 from routing_policies.loading import load_policy
 from routing_policies.policy.deployment import MemberSourceKey
 from routing_policies.policy.document import Policy
@@ -219,3 +221,15 @@ async def test_a_source_that_crashed_is_followed_again_with_the_next_policy_and_
     assert world.opened[crashing] is not first
     assert (len(world.crashes), world.num_changes) == (2, 1)
     await world.discovery.aclose()
+
+
+def test_a_source_that_crashed_is_followed_again_after_a_pause_and_keeps_its_members() -> None:
+    async def course() -> None:
+        world, crashing = World(), ("list", "crashing", None)
+        world.discovery.follow([policy("crashing")])
+        await asyncio.sleep(4 * FIRST_PAUSE_S)
+        assert len(world.crashes) == 3
+        assert world.members == {crashing: (A,)}
+        await world.discovery.aclose()
+
+    run_virtual(course())

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.gateway.forwarding.test_error_mapping import HEARTBEATS, beats
-from tests.gateway.scripted import Wire, chunk
+from tests.gateway.quota_policy import key_of, quota_policy
+from tests.gateway.scripted import COMPLETION, Wire, chunk
 from tests.gateway.stack import chat, encode, running
 
 
@@ -215,3 +216,99 @@ async def test_a_slow_reader_pauses_the_upstream_and_gets_everything(tmp_path: P
         assert received.count(text.encode()) == 200
         assert b"data: [DONE]" in received
         writer.close()
+
+
+def answering(body: bytes) -> Callable[[Wire], Any]:
+    """A script with this whole answer."""
+    return lambda wire: wire.answer(body)
+
+
+def sending(*events: bytes, mark: bytes = b"") -> Callable[[Wire], Any]:
+    """A script that streams these events and ends properly; the bytes of a mark come one by one before them."""
+
+    async def script(wire: Wire) -> None:
+        await wire.start_stream()
+        for at in range(len(mark)):
+            await wire.send(b"1\r\n%b\r\n" % mark[at : at + 1])
+            await asyncio.sleep(0.01)
+        for data in events:
+            await wire.event(data)
+        await wire.end()
+
+    return script
+
+
+@pytest.mark.parametrize(
+    "malformed", [chunk("lo")[:-9], chunk("X").replace(b"X", b"a\xff\xfeb"), b"Internal Server Error"]
+)
+async def test_an_event_that_is_no_json_ends_a_stream_with_an_error_event(tmp_path: Path, malformed: bytes) -> None:
+    async with running(tmp_path) as stack:
+        stack.small.scripts = [sending(chunk("hel"), malformed, chunk("p", finish="stop"), b"[DONE]")]
+        reply = await stack.call(chat("solo", stream=True))
+        assert b"[DONE]" not in reply.body
+        error = json.loads(reply.body.rstrip().split(b"data: ")[-1])["error"]
+        assert (error["code"], "no JSON" in error["message"]) == ("upstream_error", True)
+        line = stack.lines()[0]
+        assert (line["outcome"], line["is_incomplete"]) == ("upstream_failed", True)
+
+
+async def test_a_deployment_that_sends_no_json_is_ejected(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        stack.small.scripts = [sending(chunk("hel"), b"oops", b"[DONE]")] * 5
+        for _ in range(5):
+            await stack.call(chat("auto", stream=True))
+        assert await stack.metric("penstock_ejections_total", deployment="small", reason="broken") == 1
+
+
+@pytest.mark.parametrize("malformed", [chunk("")[:-9], b"Internal Server Error", b'{"own":"\xff"}'])
+async def test_a_stream_that_begins_with_no_json_goes_to_another_deployment(tmp_path: Path, malformed: bytes) -> None:
+    async def script(wire: Wire) -> None:
+        await wire.start_stream()
+        await wire.event(malformed)
+        await wire.is_gone.wait()
+
+    async with running(tmp_path) as stack:
+        stack.small.scripts = [script]
+        stack.large.scripts = [sending(chunk("hello"), chunk(finish="stop"), b"[DONE]")]
+        reply = await stack.call(chat("auto", stream=True))
+        assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "large")
+        assert reply.body.endswith(b"data: [DONE]\n\n")
+
+
+async def test_a_plain_answer_that_is_no_utf_8_is_a_502(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        stack.small.scripts = [answering(COMPLETION.replace(b"hello", b"a\xff\xfeb"))]
+        reply = await stack.call(chat("solo"))
+        assert (reply.status, reply.error["code"]) == (502, "upstream_error")
+        assert stack.lines()[0]["outcome"] == "upstream_failed"
+
+
+async def test_a_plain_answer_with_what_is_no_number_becomes_json(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        stack.small.scripts = [answering(COMPLETION[:-1] + b',"own":[NaN,-Infinity,1.50]}')]
+        reply = await stack.call(chat("solo"))
+        assert reply.status == 200
+        assert reply.body.endswith(b',"own":[null,null,1.50]}')
+
+
+async def test_a_byte_order_mark_before_a_stream_does_not_reach_the_client(tmp_path: Path) -> None:
+    events = [chunk("hello"), chunk(finish="stop"), b"[DONE]"]
+    async with running(tmp_path) as stack:
+        stack.small.scripts = [sending(*events, mark=b"\xef\xbb\xbf")]
+        reply = await stack.call(chat("solo", stream=True))
+        assert reply.body == b"".join(b"data: %b\n\n" % data for data in events)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_an_impossible_usage_is_replaced_by_the_estimate(tmp_path: Path, is_stream: bool) -> None:
+    absurd = {"prompt_tokens": 10**30, "completion_tokens": 2**63, "total_tokens": 2**64}
+    answer = json.dumps({**json.loads(COMPLETION), "usage": absurd}).encode()
+    last = json.dumps({"choices": [], "usage": absurd}).encode()
+    script = sending(chunk("hello"), chunk(finish="stop"), last, b"[DONE]") if is_stream else answering(answer)
+    policy = quota_policy(tmp_path, {"small": "{budget: {tokens_per_day: 5000}}"})
+    async with running(tmp_path, policy=policy) as stack:
+        stack.small.scripts = [script] * 4
+        for _ in range(4):
+            reply = await stack.call(chat("solo", stream=is_stream, max_tokens=20), headers=key_of("small"))
+            assert (reply.status, b'"error"' in reply.body) == (200, False)
+        assert [line.get("prompt_tokens") for line in stack.lines()] == [None] * 4

@@ -27,6 +27,9 @@ def delta(**fields: Any) -> bytes:
 
 
 HEADS: list[tuple[str, bytes, Beginning]] = [
+    ("no JSON", event(b'{"choices":[{"delta":{"role":"assis'), "nothing"),
+    ("no UTF-8", event(chunk("X").replace(b"X", b"\xff")).replace(b'"content"', b'"other"'), "nothing"),
+    ("a ping before text", event(b"ping") + event(chunk("a")), "answer"),
     ("text", event(chunk("a")), "answer"),
     ("text about an error", event(chunk("error")), "answer"),
     ("reasoning", delta(reasoning_content="hm"), "answer"),

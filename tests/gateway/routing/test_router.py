@@ -88,6 +88,14 @@ def test_nobody_ready_is_a_shed() -> None:
     assert not made.is_servable
 
 
+def test_a_backoff_that_was_requested_is_stated_in_whole_seconds_and_never_as_none() -> None:
+    made = snapshot()
+    for live in made.deployments.values():
+        live.health.note_pushback(time.monotonic(), 0.4)
+    with pytest.raises(Shed, match="a backoff of 1 s"):
+        made.router.pick(made.router.match("auto", None, {}), frozenset(), "interactive")
+
+
 def test_a_reload_keeps_what_did_not_change() -> None:
     before = snapshot()
     after = snapshot(TEXT.replace("max_in_flight: 2", "max_in_flight: 9").replace("large.sock", "moved.sock"), before)

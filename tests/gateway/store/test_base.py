@@ -9,7 +9,7 @@ from hashlib import sha256
 import pytest
 
 from gateway.store.base import MAX_KEY_BYTES, MAX_VALUE_BYTES, Exchanged, Hold, Store, StoreChange, StoreEntry
-from gateway.store.meter import MAX_AHEAD, NEVER_S, Draw, Meter, Period, draw_units
+from gateway.store.meter import MAX_AHEAD, MAX_BUCKET_UNITS, NEVER_S, Draw, Meter, Period, draw_units
 
 MINUTE = Meter("requests", Period.MINUTE, 100)
 DAY = Meter("tokens_per_day", Period.DAY, 10_000_000_000)
@@ -237,6 +237,12 @@ class TestMeters:
                     (grant.wait_s, mine.wait_s),
                 ):
                     assert theirs == pytest.approx(ours, abs=0.002)
+
+    async def test_an_impossible_use_is_counted_as_the_most_that_a_bucket_holds(self, store: Store, space: str) -> None:
+        meter = Meter("m", Period.DAY, 1000)
+        for _ in range(2):
+            got = await store.exchange(space, "a", [Draw(meter, 1, 1, returns=((1 << 52, -(10**30)),))])
+            assert (got.grants[0].units, got.grants[0].remaining) == (0, 1000 - MAX_BUCKET_UNITS)
 
     async def test_a_repeated_exchange_is_done_once(self, store: Store, space: str) -> None:
         meter, hold = Meter("m", Period.MINUTE, 100), Hold("h", 10, 3, 60.0)

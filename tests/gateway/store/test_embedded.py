@@ -157,3 +157,19 @@ async def test_nothing_is_done_after_it_was_closed(tmp_path: Path) -> None:
     await store.aclose()
     with pytest.raises(StoreUnavailable, match="closed"):
         await store.ping()
+
+
+async def test_an_operation_that_fails_by_a_fault_of_its_own_fails_alone(tmp_path: Path) -> None:
+    store = EmbeddedStore(tmp_path / "store.sqlite3", wall=time.time)
+    await store.ping()
+    results = await asyncio.gather(
+        store.put("s", "before", b"1"),
+        store.put("s", "wrong", b"2", ttl_s="soon"),  # type: ignore[arg-type]
+        store.put("s", "after", b"3"),
+        store.exchange("s", "a", [Draw(METER, 1, 1)]),
+        return_exceptions=True,
+    )
+    assert [type(result) for result in results[:3]] == [int, TypeError, int]
+    assert await store.keys("s") == ("after", "before")
+    assert (await store.exchange("s", "a", [Draw(METER, 1, 1)])).grants[0].remaining == 298
+    await store.aclose()

@@ -44,8 +44,8 @@ def completion_of(body: bytes) -> bytes:
         **choice_end(document.get("stop_reason"), document.get("stop_sequence")),
     }
     found = {**completion_head(document, "chat.completion"), "choices": [choice]}
-    if isinstance(document.get("usage"), dict):
-        found["usage"] = chat_usage(document["usage"])
+    if isinstance(document.get("usage"), dict) and (usage := chat_usage(document["usage"])) is not None:
+        found["usage"] = usage
     return encoded(found | {name: document[name] for name in MESSAGE_MEMBERS if document.get(name) is not None})
 
 

@@ -21,10 +21,12 @@ from gateway.dialects.messages.stop_reasons import choice_end
 from gateway.dialects.messages.upstream.answer import chat_error, completion_head
 from gateway.dialects.messages.usage import chat_usage
 from gateway.errors import UpstreamFailed
-from gateway.upstreams.http1.sse import STRAY, SseDecoder, SseError
+from gateway.upstreams.http1.sse import HEARTBEATS, STRAY, SseDecoder, SseError, SseEvent
 
 MAX_MESSAGE_EVENT_BYTES: Final = 32 * 1024 * 1024
 _NO_EVENT: Final = "An event of the upstream's answer is none of a message. Try again."
+_NO_START: Final = "The upstream's answer has content before the message that it belongs to. Try again."
+_WITH_CONTENT: Final = frozenset({"content_block_start", "content_block_delta", "message_delta"})
 _DONE: Final = b"data: [DONE]\n\n"
 _text_of: Final = msgspec.json.Encoder().encode
 _STRINGS: Final = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
@@ -57,8 +59,8 @@ class MessageEvents:
         except SseError as error:
             raise UpstreamFailed(f"The upstream's answer cannot be read: {error}. Try again.") from None
         for event in events:
-            if not self._is_over and event.data:
-                self._take_event(_document(event.data), is_stray=event.event == STRAY)
+            if not self._is_over and event.data.strip():
+                self._take_event(_document(event), is_stray=event.event == STRAY)
         found = b"".join(self._out)
         self._out.clear()
         return found
@@ -75,6 +77,8 @@ class MessageEvents:
 
     def _take(self, event: dict[str, Any], *, is_stray: bool) -> None:
         kind = event.get("type")
+        if not self._prefix and kind in _WITH_CONTENT and not is_stray:
+            raise UpstreamFailed(_NO_START)
         if kind == "content_block_delta" and not is_stray:
             self._take_delta(event)
         elif kind == "error" or event.get("error"):
@@ -107,7 +111,8 @@ class MessageEvents:
         self._write({**head, "choices": [{"index": 0, "delta": first, "finish_reason": None}], **self._usage_member()})
 
     def _usage_member(self) -> dict[str, Any]:
-        return {"usage": chat_usage(self._usage)} if self._usage else {}
+        usage = chat_usage(self._usage) if self._usage else None
+        return {} if usage is None else {"usage": usage}
 
     def _begin(self, block: Block) -> None:
         self._close()  # where the server has not done so
@@ -189,12 +194,21 @@ class MessageEvents:
         self._out.append(b"data: %b\n\n" % encoded(event))
 
 
-def _document(data: bytes) -> dict[str, Any]:
+def _document(event: SseEvent) -> dict[str, Any]:
+    """Return what an event says; nothing for a heartbeat, the mark of another API, and what no client reads.
+
+    Raises:
+        UpstreamFailed: It is no JSON object: its text would be missing from the answer.
+    """
     try:
-        document = _decode(data)
+        document = _decode(event.data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        document = document_of(data)
-    return document if isinstance(document, dict) else {}
+        document = document_of(event.data)
+    if isinstance(document, dict):
+        return document
+    if event.event == STRAY or event.event in HEARTBEATS or event.is_done:
+        return {}
+    raise UpstreamFailed(_NO_EVENT)
 
 
 def _whole(block: Block) -> Block:

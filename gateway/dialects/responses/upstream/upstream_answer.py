@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.chat.schema import OUTPUT_ITEMS
+from gateway.completion.answer_end import token_count
 from gateway.completion.answer_json import document_of
 from gateway.dialects.responses.content import item_text
 from gateway.errors import UpstreamFailed
@@ -77,15 +78,17 @@ def finish_reason_of_response(response: dict[str, Any], *, has_calls: bool) -> s
 
 
 def usage_of_response(response: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the usage of a response in the words of chat completions; None without one."""
+    """Return the usage of a response in the words of chat completions; None without a possible one."""
     usage = response.get("usage")
-    if not isinstance(usage, dict) or not isinstance(usage.get("input_tokens"), int):
+    if not isinstance(usage, dict):
         return None
-    prompt, made = usage["input_tokens"], usage.get("output_tokens") or 0
+    prompt, made = token_count(usage.get("input_tokens")), token_count(usage.get("output_tokens") or 0)
+    if prompt is None or made is None:
+        return None
     counts = {
         "prompt_tokens": prompt,
         "completion_tokens": made,
-        "total_tokens": usage.get("total_tokens") or prompt + made,
+        "total_tokens": token_count(usage.get("total_tokens")) or prompt + made,
     }
     details, own = usage.get("input_tokens_details"), usage.get("output_tokens_details")
     return {

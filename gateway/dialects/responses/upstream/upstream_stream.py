@@ -19,9 +19,10 @@ from gateway.dialects.responses.upstream.upstream_answer import (
     usage_of_response,
 )
 from gateway.errors import UpstreamFailed
-from gateway.upstreams.http1.sse import SseDecoder, SseError
+from gateway.upstreams.http1.sse import HEARTBEATS, SseDecoder, SseError, SseEvent
 
 _DONE: Final = b"data: [DONE]\n\n"
+_NO_EVENT: Final = "An event of the upstream's answer is none of a response. Try again."
 _CALLS: Final = frozenset({"function_call", "custom_tool_call"})
 _SILENT: Final = frozenset({"message"})
 
@@ -57,7 +58,8 @@ class ResponsesTranslator:
         except SseError as error:
             raise UpstreamFailed(f"The upstream's answer cannot be read: {error}. Try again.") from None
         for event in events:
-            self._take(document_of(event.data))
+            if not self._is_over and event.data.strip():
+                self._take(event)
         written, self._written = self._written, []
         return b"".join(written)
 
@@ -65,10 +67,15 @@ class ResponsesTranslator:
         """Return the event that the stream's end completes."""
         return self.feed(b"\n\n")
 
-    def _take(self, event: Any) -> None:
-        kind = event.get("type") if isinstance(event, dict) else None
+    def _take(self, sent: SseEvent) -> None:
+        event = document_of(sent.data)
+        if not isinstance(event, dict):
+            if sent.event in HEARTBEATS or sent.is_done:
+                return
+            raise UpstreamFailed(_NO_EVENT)  # its text would be missing from the answer
+        kind = event.get("type")
         take = _TAKES.get(kind) if isinstance(kind, str) else None
-        if take is None or self._is_over:
+        if take is None:
             return
         try:
             take(self, event)

@@ -166,3 +166,35 @@ class TestPolicyChanges:
         replica.quotas.configure(limited("{requests_per_min: 5}"))
         time.now += 1.1
         assert await admitted(replica, 8) == 0
+
+
+class TestOwnFault:
+    """An exchange that fails by a fault of ours is reported, and no request pays for another one's settlement."""
+
+    async def test_it_does_not_reach_the_request_that_waits(
+        self, time: Time, shared: SharedMeters, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        replica = Replica(shared, time, limited("{requests_per_min: 90}"))
+
+        async def fail(*_: object, **__: object) -> None:
+            raise OverflowError("Python int too large to convert to SQLite INTEGER")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(shared, "exchange", fail)
+            assert await admitted(replica, 5) == 5
+        assert {type(fault) for fault in replica.faults} == {OverflowError}
+        time.now += 5.0
+        await replica.flush()
+        assert 1 <= await admitted(replica, 200) <= 90
+
+    async def test_a_policy_that_refuses_without_the_store_refuses_in_words(
+        self, time: Time, shared: SharedMeters, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        replica = Replica(shared, time, limited("{requests_per_min: 90, on_store_loss: refuse}"))
+
+        async def fail(*_: object, **__: object) -> None:
+            raise OverflowError("too large")
+
+        monkeypatch.setattr(shared, "exchange", fail)
+        with pytest.raises(RateLimited):
+            await replica.routing_request()

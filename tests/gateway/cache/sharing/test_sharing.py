@@ -323,3 +323,13 @@ async def test_waiting_writes_are_bounded_and_the_oldest_go(store: Store) -> Non
 
     process.sharing.stored(entry(60, answer=b"x" * 1_000_000), NOW + 60)
     assert queue.waiting()[-1].id == "r59", "too large to share"
+
+
+async def test_an_entry_without_a_stored_form_is_dropped_and_what_follows_is_shared(store: Store) -> None:
+    one, other = await pair(store)
+    one.keep(entry(1, cost_tokens=2**65))
+    one.keep(entry(2))
+    await one.announce()
+    await other.sharing.catch_up()
+    assert (one.has(1), other.has(1), other.has(2)) == (True, False, True)
+    assert one.counts == {"dropped": 1, "written": 1}

@@ -119,6 +119,65 @@ def test_an_error_is_an_error_event() -> None:
     assert events.feed(stream_of(message_with([TEXT]))[0]) == b""
 
 
+def sse(*events: dict[str, Any] | bytes) -> bytes:
+    return b"".join(
+        b"data: %b\n\n" % (event if isinstance(event, bytes) else json.dumps(event).encode()) for event in events
+    )
+
+
+START: dict[str, Any] = {"type": "message_start", "message": {"id": "msg_01", "model": "claude"}}
+BLOCK = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+DELTA = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hello"}}
+STOP: list[dict[str, Any]] = [
+    {"type": "content_block_stop", "index": 0},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+    {"type": "message_stop"},
+]
+
+
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        json.dumps(DELTA).encode()[:-9],
+        json.dumps(DELTA).encode().replace(b"hello", b"a\xff\xfeb"),
+        b"Internal Server Error",
+        b"7",
+    ],
+)
+def test_an_event_that_is_no_object_is_the_upstreams_failure(malformed: bytes) -> None:
+    with pytest.raises(UpstreamFailed):
+        to_chat([sse(START, BLOCK, DELTA, malformed, DELTA, *STOP)])
+
+
+@pytest.mark.parametrize("event", [BLOCK, DELTA, STOP[1]])
+def test_content_before_its_message_is_the_upstreams_failure(event: dict[str, Any]) -> None:
+    with pytest.raises(UpstreamFailed, match="before the message"):
+        to_chat([sse(event)])
+
+
+@pytest.mark.parametrize("extra", [b"event: ping\ndata: now\n\n", b"data: [DONE]\n\n", b": hi\n\n", b"data: \n\n"])
+def test_heartbeats_and_the_mark_of_another_api_are_no_events(extra: bytes) -> None:
+    parts = [sse(START, BLOCK), sse(DELTA), sse(*STOP)]
+    assert to_message(to_chat([extra.join([b"", *parts, b""])]))["content"] == [TEXT]
+
+
+@pytest.mark.parametrize("given", [{}, {"city": "Lyon"}])
+def test_a_call_that_comes_whole_has_its_arguments(given: dict[str, Any]) -> None:
+    block = {"type": "content_block_start", "index": 0, "content_block": {**CALL, "input": given}}
+    found = b"".join(to_chat([sse(START, block, *STOP)]))
+    deltas = [json.loads(part[6:])["choices"] for part in found.split(b"\n\n") if b"tool_calls" in part]
+    arguments = [choices[0]["delta"]["tool_calls"][0]["function"]["arguments"] for choices in deltas]
+    assert json.loads("".join(arguments)) == given
+    assert to_message([found])["content"] == [{**CALL, "input": given}]
+
+
+def test_an_impossible_usage_is_none() -> None:
+    message = {**START["message"], "usage": {"input_tokens": 10**20, "output_tokens": 5}}
+    found = b"".join(to_chat([sse({**START, "message": message}, BLOCK, DELTA, *STOP)]))
+    assert b'"usage"' not in found
+    assert to_message([found])["usage"]["input_tokens"] == 0
+
+
 def test_a_delta_of_no_block_is_the_upstreams_failure() -> None:
     with pytest.raises(UpstreamFailed):
         MessageEvents().feed(b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta"}}\n\n')

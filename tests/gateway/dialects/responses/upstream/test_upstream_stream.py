@@ -54,5 +54,22 @@ def test_a_malformed_event_is_the_upstreams_failure(event: dict[str, str]) -> No
         translated([sse([event])])
 
 
-def test_events_of_unknown_types_and_strange_data_are_dropped() -> None:
-    assert translated([sse([{"type": "response.queued"}]) + b"data: 7\n\ndata: x\n\n"]) == b""
+@pytest.mark.parametrize("data", [b"x", b"7", b'{"type":"response.output_text.delta","delta":"', b'{"delta":"a\xff"}'])
+def test_data_that_is_no_object_is_the_upstreams_failure(data: bytes) -> None:
+    with pytest.raises(UpstreamFailed):
+        translated([sse(EVENTS[:1]) + b"data: %b\n\n" % data + sse(EVENTS[1:])])
+
+
+def test_events_of_unknown_types_and_heartbeats_are_dropped() -> None:
+    heartbeats = b"event: ping\ndata: x\n\ndata: [DONE]\n\ndata: \n\n"
+    assert translated([sse([{"type": "response.queued"}]) + heartbeats]) == b""
+
+
+def test_nothing_is_read_behind_the_end() -> None:
+    assert translated([STREAM + b"data: x\n\n"]) == WHOLE
+
+
+def test_an_impossible_usage_is_none() -> None:
+    usage = {"input_tokens": 10**20, "output_tokens": 1, "total_tokens": 10**20 + 1}
+    last = {"type": "response.completed", "response": response([MESSAGE], usage=usage)}
+    assert b'"usage"' not in translated([sse([*EVENTS[:-1], last])])
