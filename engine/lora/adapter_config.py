@@ -14,6 +14,8 @@ CONFIG_FILE: Final = "adapter_config.json"
 _MAX_CONFIG_BYTES: Final = 1 << 20
 _MAX_SHOWN: Final = 128
 """Maximum length of a value in a message, in characters."""
+_MAX_ALPHA: Final = 3.4e38
+"""Largest magnitude of `lora_alpha`: weights are float32."""
 _INERT: Final = frozenset(
     {
         "auto_mapping",
@@ -82,8 +84,10 @@ def read_adapter_config(folder: Path, max_rank: int) -> AdapterConfig:
             f"{path}: r: expected a rank from 1 to max_lora_rank, which is {max_rank}; got {_shown(rank)}"
         )
     alpha = content.get("lora_alpha")
-    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not math.isfinite(alpha):
-        raise AdapterError(f"{path}: lora_alpha: expected a number, got {_shown(alpha)}")
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not abs(alpha) <= _MAX_ALPHA:
+        raise AdapterError(
+            f"{path}: lora_alpha: expected a number from -{_MAX_ALPHA:g} to {_MAX_ALPHA:g}, got {_shown(alpha)}"
+        )
     is_stabilized = content.get("use_rslora") or False
     if not isinstance(is_stabilized, bool):
         raise AdapterError(f"{path}: use_rslora: expected true or false, got {_shown(is_stabilized)}")

@@ -64,13 +64,16 @@ class AdapterFile:
         """Read the weights of a projection's modules, without those that the adapter leaves as they are.
 
         Raises:
-            AdapterError: A weight is not finite, or the file has changed.
+            AdapterError: A weight is not finite, alone or scaled, or the file has changed.
         """
         found: list[LowRankWeights] = []
         for module in projection.modules:
             if (layer, module.name, "A") not in self._tensors:
                 continue
             up = self._read(layer, module, "B").mul_(self.config.scale)
+            if not up.isfinite().all():
+                name = self._tensors[layer, module.name, "B"]
+                raise self._error(name, f"overflows with lora_alpha, whose scale is {self.config.scale:g}")
             if module.output_order is not None:
                 up = up.index_select(0, module.output_order)
             found.append(LowRankWeights(module, self._read(layer, module, "A"), up))

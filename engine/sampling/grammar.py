@@ -112,7 +112,7 @@ def load_grammar_tokenizer(model_dir: Path, vocab_size: int) -> LLTokenizer:
         raise GrammarError("this model has no tokenizer.json, which grammars need")
     text = path.read_text(encoding="utf-8")
     added = {token["content"]: token["id"] for token in json.loads(text).get("added_tokens") or []}
-    end_ids = _end_token_ids(model_dir, added)
+    end_ids = {token_id for token_id in _end_token_ids(model_dir, added) if 0 <= token_id < vocab_size}
     try:
         return LLTokenizer(text, n_vocab=vocab_size, eos_token=sorted(end_ids) or None)
     # The library raises plain exceptions of several kinds; after any of them the tokenizer is unusable.
@@ -167,7 +167,7 @@ def _end_token_ids(model_dir: Path, added: dict[str, int]) -> set[int]:
             break
     named = _read_object(model_dir / "tokenizer_config.json").get("eos_token")
     text = named.get("content") if isinstance(named, dict) else named
-    if text in added:
+    if isinstance(text, str) and text in added:
         found.add(added[text])
     return found
 

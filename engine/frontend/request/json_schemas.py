@@ -7,12 +7,15 @@ from typing import Any
 
 from engine.frontend.request.errors import invalid_value
 from engine.frontend.request.number_bounds import exact_bounds
-from engine.frontend.request.schema_nodes import DATA_KEYWORDS, map_schema
+from engine.frontend.request.schema_nodes import DATA_KEYWORDS, Node, map_schema, reached_nodes
+from engine.frontend.schemas.compiler_form import compiler_form
 
 MAX_SCHEMA_BYTES = 256 * 1024
 MAX_LITERAL_CHARS = 8192
 """Maximum length of a single text in a schema; a long literal costs time at every token."""
 
+_MAX_SHOWN = 128
+"""Maximum length of a value in a message, in characters."""
 _UNENFORCED = frozenset(
     {
         *("not", "if", "then", "else", "oneOf", "contains", "minContains", "maxContains", "uniqueItems"),
@@ -27,11 +30,11 @@ _FORMATS = frozenset(["date-time", "time", "date", "duration", "email", "hostnam
 """Formats that the compiler enforces."""
 
 
-def check_schema(schema: dict[str, Any], param: str) -> None:
-    """Check a schema's size, references, literals and bounds.
+def check_schema(schema: dict[str, Any], param: str, *, is_strict: bool = False) -> None:
+    """Check a schema's size, references, literals and bounds, and what a strict one cannot bind.
 
     Raises:
-        ApiError: The schema is too large, refers to another document, or has bounds that cannot be enforced (400).
+        ApiError: The schema is too large, refers to another document, or has what cannot be enforced (400).
     """
     size = len(json.dumps(schema, ensure_ascii=False, separators=(",", ":")).encode())
     if size > MAX_SCHEMA_BYTES:
@@ -40,10 +43,6 @@ def check_schema(schema: dict[str, Any], param: str) -> None:
     while pending:
         value, is_data = pending.pop()
         if isinstance(value, dict):
-            reference = value.get("$ref")
-            if not is_data and isinstance(reference, str) and not reference.startswith("#"):
-                message = f"`{param}` must refer inside its own schema only (#/...); got $ref {reference[:128]!r}."
-                raise invalid_value(param, message)
             for key, child in value.items():
                 _check_literal(key, param)
                 pending.append((child, is_data or key in DATA_KEYWORDS))
@@ -51,16 +50,29 @@ def check_schema(schema: dict[str, Any], param: str) -> None:
             pending.extend((child, is_data) for child in value)
         elif isinstance(value, str) and is_data:
             _check_literal(value, param)
-    compiled_schema(schema, param)
+    for node in reached_nodes(schema):
+        reference = node.get("$ref")
+        if isinstance(reference, str) and not reference.startswith("#"):
+            message = f"`{param}` must refer inside its own schema only (#/...); got $ref {reference[:128]!r}."
+            raise invalid_value(param, message)
+    compiled_schema(schema, param, is_strict=is_strict)
 
 
-def compiled_schema(schema: dict[str, Any], param: str) -> dict[str, Any]:
+def compiled_schema(schema: dict[str, Any], param: str, *, is_strict: bool = False) -> dict[str, Any]:
     """Return the schema in the form for the compiler.
 
     Raises:
-        ApiError: A bound cannot be enforced (400).
+        ApiError: A bound cannot be enforced, or a strict schema has another keyword that cannot (400).
     """
-    return map_schema(schema, lambda node: exact_bounds(node, param))
+
+    def compiled(node: Node) -> Node:
+        changed, unenforced = compiler_form(exact_bounds(node, param), is_strict=is_strict)
+        for keyword, reason in unenforced.items() if is_strict else ():
+            message = f"`{param}`: {keyword}: this engine cannot enforce {_short(node[keyword])} ({reason})"
+            raise invalid_value(param, f"{message}; a strict schema must do without it.")
+        return changed
+
+    return map_schema(schema, compiled)
 
 
 def unenforced_keywords(schema: dict[str, Any]) -> set[str]:
@@ -71,10 +83,16 @@ def unenforced_keywords(schema: dict[str, Any]) -> set[str]:
         found.update(keyword for keyword in _UNENFORCED & node.keys() if node[keyword] not in _NOTHING.get(keyword, ()))
         if isinstance(node.get("format"), str) and node["format"] not in _FORMATS:
             found.add("format")
+        found.update(compiler_form(node, is_strict=False)[1])
         return node
 
     map_schema(schema, look)
     return found
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def _check_literal(text: str, param: str) -> None:

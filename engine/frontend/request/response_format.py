@@ -50,4 +50,4 @@ def check_response_format(response_format: ResponseFormat | None) -> None:
         where = "response_format.json_schema"
         raise invalid_value(where, f"`{where}` is required with type json_schema, and must not be sent with another.")
     if named is not None and named.schema is not None:
-        check_schema(named.schema, "response_format")
+        check_schema(named.schema, "response_format", is_strict=named.strict is True)

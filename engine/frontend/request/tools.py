@@ -96,7 +96,7 @@ def check_tools(tools: Sequence[Tool] | None) -> None:
             raise invalid_value(f"{place}.name", f"`{place}.name` must be unique; got {name!r} twice.")
         names.add(name)
         if tool.function.parameters is not None:
-            check_schema(tool.function.parameters, f"{place}.parameters")
+            check_schema(tool.function.parameters, f"{place}.parameters", is_strict=tool.function.strict is True)
             if tool.function.schema.get("type", "object") != "object":
                 where = f"{place}.parameters.type"
                 raise invalid_value(where, f"`{where}` must be object: arguments have names.")

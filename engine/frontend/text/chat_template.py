@@ -230,12 +230,14 @@ def load_chat_template(model_dir: Path, special_texts: Iterable[str], nonce: Cal
     Raises:
         EngineConfigError: The template is too long or cannot be parsed.
     """
-    config = read_json(model_dir / "tokenizer_config.json")
+    path = model_dir / "tokenizer_config.json"
+    config = read_json(path)
     sources = _template_sources(model_dir, config)
     if not sources:
         return None
     if _DEFAULT not in sources:
-        raise EngineConfigError(f"{model_dir}: none of the chat templates is named {_DEFAULT!r}: {', '.join(sources)}")
+        names = ", ".join(ascii(name)[1:-1] for name in sources)
+        raise EngineConfigError(f"{model_dir}: none of the chat templates is named {_DEFAULT!r}: {names}")
     if any(len(source.encode()) > MAX_TEMPLATE_BYTES for source in sources.values()):
         raise EngineConfigError(f"{model_dir}: the chat template exceeds {MAX_TEMPLATE_BYTES} bytes")
     special_texts = list(special_texts)
@@ -243,19 +245,38 @@ def load_chat_template(model_dir: Path, special_texts: Iterable[str], nonce: Cal
     def compiled(name: str, with_tools: ChatTemplate | None = None) -> ChatTemplate:
         return ChatTemplate(sources[name], named, special_texts, nonce=nonce, with_tools=with_tools)
 
-    named = special_tokens(config)
+    named = special_tokens(config, path)
     return compiled(_DEFAULT, compiled(_TOOL_USE) if _TOOL_USE in sources else None)
 
 
-def special_tokens(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the named special tokens (`bos_token`, …) and their texts."""
+def special_tokens(tokenizer_config: Mapping[str, Any], path: Path) -> dict[str, str]:
+    """Return the named special tokens (`bos_token`, …) and their texts.
+
+    Args:
+        tokenizer_config: Content of the model's `tokenizer_config.json`.
+        path: That file, for errors.
+
+    Raises:
+        EngineConfigError: A token is not a text.
+    """
     found = {}
     for name in _SPECIAL_NAMES:
         value = tokenizer_config.get(name)
         text = value.get("content") if isinstance(value, dict) else value
-        if isinstance(text, str):
-            found[name] = text
+        if value is not None:
+            found[name] = _checked_text(text, f"{path}: {name}", "a text or an object with `content`")
     return found
+
+
+def _checked_text(value: Any, where: str, expected: str) -> str:
+    """Return a text that UTF-8 can hold. Raises EngineConfigError for any other value."""
+    if not isinstance(value, str):
+        raise EngineConfigError(f"{where}: expected {expected}, got {ascii(value)[:128]}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise EngineConfigError(f"{where}: half of a surrogate pair at character {error.start}") from error
+    return value
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -284,14 +305,13 @@ def _template_sources(model_dir: Path, tokenizer_config: Mapping[str, Any]) -> d
     value = read_json(model_dir / "chat_template.json").get("chat_template", tokenizer_config.get("chat_template"))
     if value is None:
         return {}
-    if isinstance(value, str):
-        return {_DEFAULT: value}
+    where, expected = f"{model_dir}: chat_template", "a string or a list with one named 'default'"
     if isinstance(value, list):
-        named = {item.get("name"): item.get("template") for item in value if isinstance(item, dict)}
-        found = {name: text for name, text in named.items() if isinstance(name, str) and isinstance(text, str)}
+        items = [item for item in value if isinstance(item, dict) and isinstance(item.get("name"), str)]
+        found = {item["name"]: item["template"] for item in items if isinstance(item.get("template"), str)}
         if found:
-            return found
-    raise EngineConfigError(f"{model_dir}: chat_template: expected a string or a list with one named 'default'")
+            return {name: _checked_text(source, where, expected) for name, source in found.items()}
+    return {_DEFAULT: _checked_text(value, where, expected)}
 
 
 def _read_source(file: Path) -> str:

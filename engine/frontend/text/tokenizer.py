@@ -157,11 +157,10 @@ def load_tokenizer(model_dir: Path) -> Tokenizer:
     _check_size(path)
     spec = read_json(path)
     _check_added_tokens(path, spec.get("added_tokens"))
-    named = special_tokens(read_json(model_dir / "tokenizer_config.json"))
+    named_path = model_dir / "tokenizer_config.json"
+    named = special_tokens(read_json(named_path), named_path)
     vocabulary = {token["content"]: token["id"] for token in spec.get("added_tokens") or []}
-    stop_ids = _eos_ids(read_json(model_dir / "generation_config.json")) or _eos_ids(
-        read_json(model_dir / "config.json")
-    )
+    stop_ids = _eos_ids(model_dir / "generation_config.json") or _eos_ids(model_dir / "config.json")
     eos = vocabulary.get(named.get("eos_token", ""))
     if eos is not None:
         stop_ids.add(eos)
@@ -198,10 +197,13 @@ def _max_chars_per_token(spec: dict[str, Any]) -> int | None:
     return max(map(len, spec["model"]["vocab"]), default=None)
 
 
-def _eos_ids(config: dict[str, Any]) -> set[int]:
-    value = config.get("eos_token_id")
-    values = value if isinstance(value, list) else [value]
-    return {found for found in values if type(found) is int}
+def _eos_ids(path: Path) -> set[int]:
+    """Return the ids of the tokens that end an answer, as a file states them. Raises EngineConfigError."""
+    value = read_json(path).get("eos_token_id")
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    if not all(type(found) is int and found >= 0 for found in values):
+        raise EngineConfigError(f"{path}: eos_token_id: expected an id or a list of ids, got {ascii(value)[:128]}")
+    return set(values)
 
 
 def _ids(tokenizer: tokenizers.Tokenizer, text: str, *, add_special_tokens: bool) -> list[int]:

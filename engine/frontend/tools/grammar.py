@@ -13,7 +13,7 @@ from engine.frontend.tools.call_rules import call_rules, text_with_call_rules
 from engine.frontend.tools.lark_rules import ANY_TEXT, ids_rule, json_rule, with_options
 from engine.frontend.tools.reasoning_format import ReasoningFormat, ReasoningStart
 from engine.frontend.tools.reasoning_rules import harmony_final, harmony_rules, reasoning_rules
-from engine.frontend.tools.tagged_rules import unenforced_texts
+from engine.frontend.tools.tagged_rules import unenforced_in_tags
 from engine.frontend.tools.tool_format import ToolFormat
 
 
@@ -109,5 +109,5 @@ def _unenforced(use: ToolUse | None, form: ToolFormat | None, schema: dict[str, 
         if not tool.function.strict:
             found |= unenforced_keywords(tool.function.schema)
             if form is not None and form.has_tagged_arguments:
-                found |= unenforced_texts(tool.function.schema)
+                found |= unenforced_in_tags(tool.function.schema, form)
     return tuple(sorted(found))

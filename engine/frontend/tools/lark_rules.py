@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from engine.frontend.request.json_schemas import compiled_schema
+from engine.frontend.request.schema_nodes import reached_nodes
+from engine.frontend.schemas.compiler_form import may_repeat_names
 
 MAX_CALLS: Final = 16
 """Maximum number of calls of one forced answer."""
@@ -14,6 +16,8 @@ ANY_TEXT: Final = r"(.|\n)"
 
 # Allows a space or a line break with indentation, so that an answer cannot consist of spaces.
 _WHITE_SPACE: Final = r"( |\r?\n[ \t]{0,40})?"
+_SHORT_ESCAPES: Final = 'nrbtf\\"'
+r"""Escapes of strings without `\uXXXX`, with which an undeclared name could spell a declared one."""
 
 
 def json_rule(schema: dict[str, Any], is_strict: bool | None) -> str:
@@ -23,8 +27,14 @@ def json_rule(schema: dict[str, Any], is_strict: bool | None) -> str:
 
 def with_options(schema: dict[str, Any], is_strict: bool | None) -> dict[str, Any]:
     """Return the schema with our compiler options, which replace its own."""
-    options = {"whitespace_pattern": _WHITE_SPACE, "lenient": not is_strict, "coerce_one_of": not is_strict}
-    return {**compiled_schema(schema, "schema"), "x-guidance": options}
+    options: dict[str, Any] = {
+        "whitespace_pattern": _WHITE_SPACE,
+        "lenient": not is_strict,
+        "coerce_one_of": not is_strict,
+    }
+    if any(map(may_repeat_names, reached_nodes(schema))):
+        options["json_allowed_escapes"] = _SHORT_ESCAPES
+    return {**compiled_schema(schema, "schema", is_strict=bool(is_strict)), "x-guidance": options}
 
 
 def marker_rule(text: str, marker_ids: Mapping[str, int]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from engine.frontend.tools.argument_types import encoded_text, is_text, json_of, property_schema
+from engine.frontend.tools.argument_types import argument_schemas, encoded_text, is_text, json_of
 from engine.frontend.tools.call_heads import SPACES, named_head
 from engine.frontend.tools.call_scanner import CallScanner, Parsed, num_started
 from engine.frontend.tools.tool_format import FUNCTION, KEY, MakeId, ToolFormat
@@ -45,6 +45,7 @@ _GLM: Final = _Tags(
     end="",
     has_padding=False,
 )
+_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _MAX_OPENING_CHARS: Final = 1024
 """Longest opening of an argument, white space included."""
 
@@ -76,7 +77,8 @@ class TaggedCallParser(CallScanner):
         self._buffer = ""
         self._consumed = ""
         """Opening removed before the buffer, shown again if this is not a call."""
-        self._schema: Mapping[str, Any] = {}
+        self._arguments: Mapping[str, Any] = {}
+        """Schemas of the arguments of the function that is called."""
         self._argument: dict[str, Any] = {}
         """Schema of the argument whose value is read."""
         self._num_arguments = 0
@@ -144,7 +146,7 @@ class TaggedCallParser(CallScanner):
             self._give_up()
             return True
         self._begin(match["name"])
-        self._schema = self._schemas[match["name"]]
+        self._arguments = argument_schemas(self._schemas[match["name"]])
         self._buffer = self._buffer[match.end() :]
         self._num_arguments = 0
         self._is_closed = False
@@ -179,7 +181,7 @@ class TaggedCallParser(CallScanner):
         return any(tag.startswith(self._buffer) for tag in (start, self._tags.end, self._form.closing))
 
     def _begin_argument(self, key: str) -> None:
-        self._argument = property_schema(self._schema, key)
+        self._argument = self._arguments.get(key) or {}
         self._add_arguments(f"{', ' if self._num_arguments else '{'}{encoded_text(key)}: ")
         self._num_arguments += 1
         self._has_begun = False
@@ -187,7 +189,7 @@ class TaggedCallParser(CallScanner):
 
     def _in_value(self) -> bool:
         closing = self._tags.closing
-        found = self._buffer.find(closing)
+        found = self._value_end()
         if found >= 0:
             value, self._buffer = self._buffer[:found], self._buffer[found + len(closing) :]
             if is_text(self._argument):
@@ -205,6 +207,23 @@ class TaggedCallParser(CallScanner):
             self._send_text(self._buffer[:num_safe], is_last=False)
             self._buffer = self._buffer[num_safe:]
         return False
+
+    def _value_end(self) -> int:
+        """Return the position of the tag that ends the value; -1 where it has not come.
+
+        A tag inside a string of a JSON value is part of it, unless the call goes on behind the tag: then the JSON is
+        broken.
+        """
+        found = self._buffer.find(self._tags.closing)
+        ends = [tag for tag in (self._tags.opening_start, self._tags.end, self._form.closing) if tag]
+        while found >= 0 and not is_text(self._argument) and _is_inside_string(self._buffer[:found]):
+            behind = self._buffer[found + len(self._tags.closing) :].lstrip()
+            if behind.startswith(tuple(ends)):
+                break
+            if any(tag.startswith(behind) for tag in ends):
+                return -1
+            found = self._buffer.find(self._tags.closing, found + 1)
+        return found
 
     def _send_text(self, text: str, *, is_last: bool) -> None:
         """Send the next part of a value that is a text."""
@@ -231,3 +250,8 @@ class TaggedCallParser(CallScanner):
         self._show(shown)
         self._buffer = self._buffer if self._consumed else self._buffer[len(FUNCTION) :]
         self._state = _State.TEXT
+
+
+def _is_inside_string(text: str) -> bool:
+    """Return whether the beginning of an object or a list ends inside a string."""
+    return text.lstrip().startswith(("{", "[")) and '"' in _STRING.sub("", text)

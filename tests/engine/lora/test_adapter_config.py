@@ -49,6 +49,9 @@ def test_reads_rank_and_scale(tmp_path: Path) -> None:
         ("r", 10**400),
         ("lora_alpha", "many"),
         ("lora_alpha", float("nan")),
+        ("lora_alpha", float("inf")),
+        ("lora_alpha", 1e300),
+        ("lora_alpha", -(10**400)),
         ("use_rslora", "yes"),
     ],
 )

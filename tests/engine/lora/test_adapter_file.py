@@ -146,6 +146,16 @@ def test_numbers_that_are_not_finite_are_refused(folder: Path, model: ModelConfi
         AdapterFile(folder, model, 8).weights(0, adapted_projections(model, 0)[0])
 
 
+def test_a_scale_that_makes_a_weight_overflow_is_refused(folder: Path, model: ModelConfig) -> None:
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "lora_alpha": 3e38}))
+    weights = load_file(folder / "adapter_model.safetensors")
+    weights[Q_B][0, 0] = 100.0
+    save_file(weights, folder / "adapter_model.safetensors")
+    with pytest.raises(AdapterError, match=rf"{Q_B}: overflows with lora_alpha"):
+        AdapterFile(folder, model, 8).weights(0, adapted_projections(model, 0)[0])
+
+
 def test_an_adapter_of_a_narrower_model_is_refused(folder: Path, model: ModelConfig) -> None:
     with pytest.raises(AdapterError, match="another model"):
         AdapterFile(folder, replace(model, hidden_size=64), 8)

@@ -220,3 +220,15 @@ def test_masks_unpack_bit_by_bit() -> None:
     assert unpacked.shape == (2, 70)
     assert unpacked[0].nonzero().flatten().tolist() == [0, 69]
     assert bool(unpacked[1].all())
+
+
+@pytest.mark.parametrize(
+    ("ids", "named"), [([0, END, VOCAB_SIZE, 10**9, -1], None), ([0, END], []), ([0, END], {"content": []})]
+)
+def test_end_tokens_that_no_vocabulary_has_are_not_used(tmp_path: Path, ids: list[int], named: Any) -> None:
+    folder = write_model(tmp_path)
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}))
+    if named is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": named}))
+    state = compiled(load_grammar_tokenizer(folder, VOCAB_SIZE), {"type": "boolean"})
+    assert not state.may_end

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.frontend.request.schema_nodes import Node, map_schema
+from engine.frontend.request.schema_nodes import Node, map_schema, reached_nodes
 
 
 def visited(schema: Node) -> list[str]:
@@ -53,3 +53,15 @@ def test_a_changed_copy_is_returned_and_the_schema_stays() -> None:
 
     assert map_schema(schema, upper) == {"items": [{"type": "STRING"}], "properties": {"a": {"type": "STRING"}}}
     assert schema["properties"] == {"a": {"type": "string"}, "b": None}
+
+
+def test_nodes_that_constrain_are_reached_through_keywords_and_references_alone() -> None:
+    schema: Node = {
+        "m": "root",
+        "properties": {"a": {"m": "property", "$ref": "#/x-list/1"}, "b": {"$ref": "#"}},
+        "anyOf": [True, {"m": "variant", "const": {"m": "data"}}],
+        "x-list": [{"m": "unknown"}, {"m": "referred", "not": {"m": "not"}}],
+    }
+    assert [node["m"] for node in reached_nodes(schema) if "m" in node] == [
+        "root", "variant", "property", "referred", "not",
+    ]  # fmt: skip

@@ -16,6 +16,7 @@ from tokenizers import decoders as library_decoders
 
 from engine.config import EngineConfigError
 from engine.frontend.text import tokenizer as ours
+from engine.frontend.text.chat_template import load_chat_template
 from engine.frontend.text.detokenizer import Detokenizer
 from engine.frontend.text.placeholders import Segment
 from engine.frontend.text.tokenizer import load_tokenizer
@@ -138,6 +139,72 @@ def test_a_file_nested_too_deeply_is_a_configuration_error(tmp_path: Path, name:
     (folder / name).write_text("[" * 100_000)
     with pytest.raises(EngineConfigError, match="not valid JSON"):
         load_tokenizer(folder)
+
+
+WRONG_VALUES: list[Any] = [
+    True,
+    0,
+    2.5,
+    "\ud800",
+    [],
+    [5],
+    {},
+    {"content": 5},
+    {"content": "\ud800"},
+    {"content": None},
+    10**400,
+]
+
+
+@pytest.mark.parametrize("value", WRONG_VALUES)
+@pytest.mark.parametrize(
+    "member", ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"]
+)
+def test_a_special_token_that_is_no_text_is_a_configuration_error(tmp_path: Path, member: str, value: Any) -> None:
+    folder = write_model(tmp_path)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, member: value}))
+    for load in (load_tokenizer, lambda folder: load_chat_template(folder, SPECIALS, lambda: "0")):
+        with pytest.raises(EngineConfigError, match=rf"tokenizer_config\.json: {member}: "):
+            load(folder)
+
+
+@pytest.mark.parametrize("value", [True, -1, 2.5, "2", "\ud800", ["2"], [None], {}, {"id": 2}, [True], [-1]])
+@pytest.mark.parametrize("name", ["generation_config.json", "config.json"])
+def test_an_end_token_that_is_no_id_is_a_configuration_error(tmp_path: Path, name: str, value: Any) -> None:
+    folder = write_model(tmp_path)
+    (folder / "generation_config.json").unlink()
+    (folder / name).write_text(json.dumps({"eos_token_id": value}))
+    with pytest.raises(EngineConfigError, match=rf"{name.replace('.', '[.]')}: eos_token_id: expected an id"):
+        load_tokenizer(folder)
+
+
+@pytest.mark.parametrize("value", [None, 2, [2], []])
+def test_an_end_token_may_be_an_id_a_list_or_absent(tmp_path: Path, value: Any) -> None:
+    folder = write_model(tmp_path)
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": value}))
+    assert load_tokenizer(folder).stop_token_ids == {END}
+
+
+@pytest.mark.parametrize("value", [*WRONG_VALUES, None, "text"])
+@pytest.mark.parametrize(
+    "member", ["chat_template", "added_tokens_decoder", "model_max_length", "add_bos_token", "tokenizer_class", "extra"]
+)
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "generation_config.json", "special_tokens_map.json"])
+def test_any_member_of_a_models_settings_is_read_or_refused(tmp_path: Path, name: str, member: str, value: Any) -> None:
+    folder = write_model(tmp_path)
+    settings = json.loads((folder / name).read_text()) if (folder / name).is_file() else {}
+    for content in ({**settings, member: value}, {**settings, member: [{"name": value, "template": value}]}):
+        (folder / name).write_text(json.dumps(content))
+        assert load_tokenizer(folder).stop_token_ids >= {END}
+        is_refused = (
+            member == "chat_template" and name == "tokenizer_config.json" and content[member] not in (None, "text")
+        )
+        if is_refused:
+            with pytest.raises(EngineConfigError, match=r"chat.template"):
+                load_chat_template(folder, SPECIALS, lambda: "0")
+        else:
+            load_chat_template(folder, SPECIALS, lambda: "0")
 
 
 def test_a_folder_without_a_tokenizer_is_a_configuration_error(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.frontend.tools.argument_types import is_text, json_of, property_schema, types_of
+from engine.frontend.tools.argument_types import argument_schemas, is_text, json_of, types_of
 
 NUMBER_OR_TEXT = {"type": ["number", "string"]}
 
@@ -37,9 +37,45 @@ def test_a_text_becomes_the_value_that_its_schema_allows(text: str, schema: dict
 
 def test_references_are_followed_and_circles_end() -> None:
     schema = {
-        "properties": {"a": {"$ref": "#/$defs/text"}, "b": {"$ref": "#/$defs/loop"}, "c": True},
-        "$defs": {"text": {"type": "string"}, "loop": {"$ref": "#/$defs/loop"}},
+        "properties": {"a": {"$ref": "#/$defs/A%20text~1"}, "b": {"$ref": "#/$defs/loop"}, "c": True, "d": False},
+        "$defs": {"A text/": {"type": "string"}, "loop": {"$ref": "#/$defs/loop"}},
     }
-    assert is_text(property_schema(schema, "a"))
-    assert len(types_of(property_schema(schema, "b"))) == 7
-    assert property_schema(schema, "c") == property_schema(schema, "z") == {}
+    found = argument_schemas(schema)
+    assert is_text(found["a"])
+    assert len(types_of(found["b"])) == 7
+    assert found["c"] == {}
+    assert "d" not in found
+    assert argument_schemas({}) == argument_schemas({"properties": [1]}) == {}
+
+
+def test_references_to_other_arguments_and_to_the_whole_schema_stay() -> None:
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {"a": {"type": "string"}, "b": {"$ref": "#/properties/a"}, "c": {"items": {"$ref": "#"}}},
+    }
+    found = argument_schemas(schema)
+    assert is_text(found["b"])
+    assert found["c"]["items"] == {"$ref": "#/$defs/(root)"}
+    assert types_of({**found["c"]["items"], "$defs": found["c"]["$defs"]}) == {"object"}
+    assert schema["properties"]["b"] == {"$ref": "#/properties/a"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "types"),
+    [
+        ({"allOf": [{"type": "string"}], "description": "x"}, {"string"}),
+        ({"type": ["string", "null"], "enum": ["a"]}, {"string"}),
+        ({"type": "number", "enum": [1, 2]}, {"integer"}),
+        ({"type": "integer", "const": 2.0}, {"integer"}),
+        ({"type": "string", "anyOf": [{"type": "null"}, {"minLength": 1}]}, {"string"}),
+        ({"anyOf": [True, {"type": "null"}], "type": "null"}, {"null"}),
+    ],
+)
+def test_every_keyword_narrows_the_types(schema: dict[str, Any], types: set[str]) -> None:
+    assert types_of(schema) == types
+
+
+def test_references_that_multiply_are_followed_once() -> None:
+    definitions = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 50} for i in range(20)}
+    schema = {"$ref": "#/$defs/d0", "$defs": {**definitions, "d20": {"type": "string"}}}
+    assert types_of(schema) <= types_of({})

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from jsonschema import Draft202012Validator
 from llguidance import LLTokenizer
 
 from engine.config import Reasoning
@@ -15,6 +16,7 @@ from engine.frontend.request.response_format import NamedSchema, ResponseFormat
 from engine.frontend.request.tools import Tool, choose_tools
 from engine.frontend.tools.grammar import Grammar, make_grammar
 from engine.frontend.tools.reasoning_format import ReasoningFormat, ReasoningStart, choose_reasoning_format
+from engine.frontend.tools.tagged_parser import TaggedCallParser
 from engine.frontend.tools.tool_format import (
     DEEPSEEK_CALL,
     DEEPSEEK_CALL_END,
@@ -24,7 +26,7 @@ from engine.frontend.tools.tool_format import (
     ToolFormat,
     choose_tool_format,
 )
-from engine.sampling.grammar import GrammarState, compile_grammar
+from engine.sampling.grammar import GrammarError, GrammarState, compile_grammar
 from tests.engine.frontend.tiny_model import make_tokenizer
 
 ADDED = [
@@ -248,6 +250,172 @@ def test_a_strict_text_that_tags_cannot_enforce_is_refused() -> None:
     strict = msgspec.convert([{"type": "function", "function": {**function, "strict": True}}], list[Tool])
     with pytest.raises(ApiError, match="cannot enforce pattern"):
         make_grammar(None, choose_tools(strict, "required", None), bench.form("glm"))
+
+
+def strictly(family: str, bench: Bench, parameters: dict[str, Any], *, strict: bool = True) -> Grammar:
+    function = {"name": "f", "parameters": parameters, "strict": strict}
+    use = choose_tools(msgspec.convert([{"type": "function", "function": function}], list[Tool]), "required", None)
+    grammar = make_grammar(None, use, bench.form(family))
+    assert grammar is not None
+    return grammar
+
+
+def closed(**properties: Any) -> dict[str, Any]:
+    """Schema of an object with just these members, each of them required."""
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+COLOR = {"C": {"type": "string", "enum": ["red", "blue"]}}
+TAGGED = pytest.mark.parametrize(("family", "tag"), [("qwen_coder", "</parameter>"), ("glm", "</arg_value>")])
+
+
+@TAGGED
+@pytest.mark.parametrize(
+    "parameters", [closed(), {"type": "object", "additionalProperties": False}, {"properties": {}}]
+)
+def test_a_function_without_arguments_is_called_without_any(
+    bench: Bench, family: str, tag: str, parameters: dict[str, Any]
+) -> None:
+    state = bench.compile(strictly(family, bench, parameters))
+    assert bench.follows(state, tagged(family))
+    assert not bench.follows(state, tagged(family, x="5"))
+
+
+@TAGGED
+def test_free_arguments_are_for_functions_that_are_not_strict(bench: Bench, family: str, tag: str) -> None:
+    free = {"type": "object"}
+    assert bench.follows(bench.compile(strictly(family, bench, free, strict=False)), tagged(family, x="5"))
+    for parameters in (free, {"anyOf": [closed()]}, {"patternProperties": {"^x": {}}, "additionalProperties": False}):
+        with pytest.raises(ApiError, match="cannot enforce"):
+            strictly(family, bench, parameters)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "keyword"),
+    [
+        ({**closed(a={"type": "integer"}), "required": ["a", "z"]}, "required"),
+        ({"properties": {"a": False}, "required": ["a"]}, "required"),
+        ({"properties": {"a": {}, "b": {}}, "dependentRequired": {"a": ["b"]}}, "dependentRequired"),
+        ({"properties": {"a": {}, "b": {}}, "minProperties": 1}, "minProperties"),
+        ({"properties": {"a": {}, "b": {}}, "maxProperties": 1}, "maxProperties"),
+        ({"properties": {"a": {}}, "propertyNames": {"minLength": 2}}, "propertyNames"),
+        ({"properties": {"a": {}}, "not": {"required": ["a"]}}, "not"),
+        ({"properties": {"a": {}}, "const": {"a": 1}}, "const"),
+        (closed(a={"type": "string", "not": {"const": "x"}}), "not"),
+        ({**closed(a={"$ref": "#/$defs/C"}), "$defs": {"C": {"type": "string", "pattern": "^a"}}}, "pattern"),
+        (closed(a={"anyOf": [{"type": "string"}, closed(k={})]}), "additionalProperties, properties, required"),
+        (closed(a={"type": ["string", "integer"], "minimum": 3}), "minimum"),
+        (closed(a={"oneOf": [{"const": "x"}, {"enum": ["x", "y"]}]}), "oneOf"),
+        (closed(a={"type": "string", "enum": ["a"], "pattern": "^b"}), "pattern"),
+        (closed(a={"minLength": 2, "allOf": [{"minLength": 3}]}), "allOf, minLength"),
+    ],
+)
+@pytest.mark.parametrize("family", ["qwen_coder", "glm"])
+def test_what_tags_cannot_enforce_is_refused_or_listed(family: str, parameters: dict[str, Any], keyword: str) -> None:
+    bench = Bench(has_markers=True)
+    with pytest.raises(ApiError, match=f"cannot enforce {keyword} of a strict tool"):
+        strictly(family, bench, parameters)
+    assert set(keyword.split(", ")) <= set(strictly(family, bench, parameters, strict=False).unenforced)
+
+
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        ({"$ref": "#/$defs/C"}, ["red"], ["green", '"red"']),
+        ({"allOf": [{"$ref": "#/$defs/C"}], "description": "x"}, ["red"], ["green"]),
+        ({"anyOf": [{"$ref": "#/$defs/C"}, {"type": "null"}]}, ["red", "null"], ["green", '"red"']),
+        ({"anyOf": [{"const": "x"}, {"const": "y"}]}, ["x", "y"], ["z"]),
+        ({"oneOf": [{"const": "x"}, {"type": "integer", "minimum": 3}]}, ["x", "3"], ["z", "2"]),
+        ({"enum": ["a", 1, None]}, ["a", "1", "null"], ["2", '"a"']),
+        ({"type": "string", "enum": ["a", "bb"], "minLength": 2}, ["bb"], ["a"]),
+        ({"type": ["string", "null"]}, ["null", "text", '"quoted"'], []),
+        ({"type": ["string", "null"], "maxLength": 2}, ["null", "ab", ""], ["abc"]),
+        ({"type": "string", "minLength": 1, "maxLength": 3.0}, ["a", "\n", "ab\n"], ["", "abcd"]),
+        ({"type": ["string", "integer"]}, ["5", "x"], []),
+        ({"enum": ["", "x\ny", 'q"\\', "é😀"]}, ["", "x\ny", 'q"\\', "é😀"], ["x"]),
+    ],
+)
+@TAGGED
+def test_the_parser_reads_what_the_grammar_lets_pass(
+    bench: Bench, family: str, tag: str, schema: dict[str, Any], right: list[str], wrong: list[str]
+) -> None:
+    parameters = {**closed(x=schema), "$defs": COLOR}
+    state = bench.compile(strictly(family, bench, parameters))
+    for text in right:
+        answer = tagged(family, x=text)
+        assert bench.follows(state, answer), text
+        parser = TaggedCallParser(bench.form(family), {"f": parameters}, lambda: "id")
+        found = parser.feed(answer) + parser.finish()
+        assert found.text == ""
+        arguments = json.loads("".join(call.arguments for call in found.calls))
+        assert Draft202012Validator(parameters).is_valid(arguments), arguments
+    for text in wrong:
+        assert not bench.follows(state, tagged(family, x=text)), text
+
+
+@TAGGED
+def test_no_text_has_the_tag_that_ends_it(bench: Bench, family: str, tag: str) -> None:
+    for schema in ({"type": "string"}, {"type": "string", "maxLength": 40}, {}):
+        state = bench.compile(strictly(family, bench, closed(x=schema)))
+        assert bench.follows(state, tagged(family, x=f"a{tag[:-1]}b"))
+        for text in (f"a{tag}b", f"a\n{tag}b", tag):
+            assert not bench.follows(state, tagged(family, x=text)), text
+
+
+@TAGGED
+def test_a_value_that_cannot_be_written_is_left_out_or_named(bench: Bench, family: str, tag: str) -> None:
+    for value, schema in ((tag, {"type": "string", "enum": ["a", f"x{tag}"]}), ("5", {"enum": ["a", "5", 6]})):
+        with pytest.raises(ApiError, match=f'cannot write the value .*{value}.* of the argument "x"'):
+            strictly(family, bench, closed(x=schema))
+        state = bench.compile(strictly(family, bench, closed(x=schema), strict=False))
+        assert bench.follows(state, tagged(family, x="a"))
+        assert not bench.follows(state, tagged(family, x=value))
+    with pytest.raises(ApiError, match="cannot write the value"):
+        strictly(family, bench, closed(x={"const": tag}), strict=False)
+
+
+@TAGGED
+def test_a_name_that_no_tag_can_hold_is_left_out_or_named(bench: Bench, family: str, tag: str) -> None:
+    for name in ("List<int>", " a", "", "x" * 300):
+        for parameters, strict in (({"properties": {name: {}}}, True), ({**closed(**{name: {}})}, False)):
+            with pytest.raises(ApiError, match="cannot write the name"):
+                strictly(family, bench, parameters, strict=strict)
+        assert bench.compile(strictly(family, bench, {"properties": {name: {}}}, strict=False))
+
+
+@TAGGED
+def test_an_argument_may_refer_to_the_whole_schema(bench: Bench, family: str, tag: str) -> None:
+    parameters = closed(x={"type": "integer"}, next={"anyOf": [{"$ref": "#"}, {"type": "null"}]})
+    state = bench.compile(strictly(family, bench, parameters))
+    assert bench.follows(state, tagged(family, x="1", next="null"))
+    assert bench.follows(state, tagged(family, x="1", next='{"x": 2, "next": null}'))
+    assert not bench.follows(state, tagged(family, x="1", next='{"y": 2}'))
+
+
+@pytest.mark.parametrize("keyword", [
+    "type", "properties", "required", "minProperties", "maxProperties", "additionalProperties", "patternProperties",
+    "anyOf", "allOf", "$defs", "$ref", "enum",
+])  # fmt: skip
+@pytest.mark.parametrize(
+    "value", [None, True, 1, 2.5, "x", [], [1], [[]], {}, {"a": 1}, {"a": {"enum": 5, "minLength": "x"}}]
+)
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_malformed_schema_is_refused_or_read(keyword: str, value: Any, strict: bool) -> None:
+    bench = Bench(has_markers=True)
+    for parameters in ({"properties": {"a": {"type": "string"}}, keyword: value}, closed(a={keyword: value, "x": 1})):
+        try:
+            state = bench.compile(strictly("glm", bench, parameters, strict=strict))
+        except (ApiError, GrammarError):
+            continue
+        assert not state.is_finished
+
+
+def test_references_that_multiply_cost_little() -> None:
+    definitions = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 50} for i in range(20)}
+    parameters = {**closed(x={"$ref": "#/$defs/d0"}), "$defs": {**definitions, "d20": {"type": "string"}}}
+    bench = Bench(has_markers=True)
+    with pytest.raises(ApiError, match=r"cannot enforce \$ref of a strict tool"):
+        strictly("glm", bench, parameters)
 
 
 ANSWER = ResponseFormat(type="json_schema", json_schema=NamedSchema(name="n", schema=PARAMETERS))

@@ -124,3 +124,20 @@ def test_behind_the_only_call_that_may_be_made_nothing_counts() -> None:
     found = parser("glm", max_calls=1)
     assert parsed(found, glm("g") * 2 + "bye", 5) == ("", [("g", {})])
     assert found.is_full
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize(("family", "build", "tag"), [("qwen", qwen, "</parameter>"), ("glm", glm, "</arg_value>")])
+def test_a_closing_tag_inside_a_json_string_belongs_to_the_value(family: str, build: Any, tag: str, size: int) -> None:
+    tags = [f"a{tag}b", f'\\"{tag}', tag]
+    answer = build("f", tags=json.dumps(tags), count="2")
+    assert parsed(parser(family), answer, size) == ("", [("f", {"tags": tags, "count": 2})])
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+@pytest.mark.parametrize(("family", "build"), [("qwen", qwen), ("glm", glm)])
+def test_broken_json_ends_at_the_tag_behind_which_the_call_goes_on(family: str, build: Any, size: int) -> None:
+    answer = build("f", tags='["a', count="2")
+    assert parsed(parser(family), answer, size) == ("", [("f", {"tags": '["a', "count": 2})])
+    answer = build("f", tags='["a')
+    assert parsed(parser(family), answer, size) == ("", [("f", {"tags": '["a'})])
