@@ -94,6 +94,8 @@ ROMAN: Final[Mapping[str, str]] = {
     numeral: str(value) for value, numeral in enumerate(_TEXTS["roman"].split(), start=1)
 }
 """Value of each Roman numeral."""
+ELEMENTS: Final = words_of(_TEXTS["elements"])
+"""Symbols of two letters for chemical elements."""
 COUNTED_IN_ROMAN: Final = words_of(_TEXTS["counted_in_roman"])
 """Words behind which a single capital letter is a numeral."""
 BOUNDS: Final[Mapping[str, str]] = {

@@ -16,15 +16,23 @@ _WORD: Final = re.compile(r"\w+")
 _MAX_FOLDS: Final = 4
 _MAX_MARKS: Final = 30
 """The bound of Unicode's stream-safe text format (UAX 15): no language puts more marks on a letter."""
+_RAISED: Final = "⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ"
+_LOWERED: Final = "₀₁₂₃₄₅₆₇₈₉"
+_POWER: Final = re.compile(rf"([^\W_{_RAISED}{_LOWERED}]+|[)\]])(?=[⁻⁺]?[{_RAISED}]+(?![{_RAISED}⁻⁺]))")
+"""What is raised to a power; a number with a sign behind it is a charge (`Fe²⁺`)."""
+_BASE: Final = re.compile(rf"(?<=\d)(?<![{_RAISED}{_LOWERED}])(?=[{_LOWERED}])")
+_MEASURES: Final = frozenset({"m", "mm", "cm", "dm", "km", "µm", "in", "ft", "yd", "mi", "s"})
+"""Units of which `m²` is written `m2` too."""
 
 
 def normal_form(text: str) -> str:
     """Return the text composed (NFKC), without invisible characters, with Latin letters for look-alikes.
 
-    Case stays. Applying it again changes nothing.
+    A power is written `10^9`, and a number to a base `2_10`. Case stays. Applying it again changes nothing.
     """
     if text.isascii():
         return text if text.isprintable() else _visible(text)
+    text = _with_places(_visible(text))
     if len(text) > _MAX_MARKS:
         text = _readable(text)
     for _ in range(_MAX_FOLDS):
@@ -39,6 +47,16 @@ def normal_form(text: str) -> str:
 def without_accents(word: str) -> str:
     """Return a word as it is typed on keys without accents: `cual` for `cuál`."""
     return "".join(char for char in unicodedata.normalize("NFKD", word) if not unicodedata.combining(char))
+
+
+def _with_places(text: str) -> str:
+    """Return the text with a sign before numbers that are raised or lowered behind others: `10⁹` is not `109`."""
+    return _BASE.sub("_", _POWER.sub(_raised, text))
+
+
+def _raised(found: re.Match[str]) -> str:
+    base = found[1]
+    return base if base.lstrip("0123456789") in _MEASURES else f"{base}^"
 
 
 def _unmasked(found: re.Match[str]) -> str:
