@@ -19,7 +19,7 @@ _QUOTED: Final = re.compile(r"`([^`]+)`")
 _SIGNS: Final = re.compile(
     r"[\\$@#%^&*=<>{}\[\]|~_+/`]|--|[a-z][A-Z]|(?<!\S)-\w|\w-{2}|\(\)|::|[?!]\.|[KMGT]i?b(?:ps)?\b|\b[A-Za-z]!"
     r"|(?<!\S):[a-z]|(?<!\S)\?[?:](?!\S)"
-    r"|(?:UTC|GMT)[+-]\d|\w\([^()]*\)|(?<!\S)!\w|(?<!\S)[A-Za-z] [*/%&|^+-] [A-Za-z\d](?![\w'])"
+    r"|(?:UTC|GMT)[+-]\d|\w\([^()]*\)|(?<!\S)!\w|(?<!\S)(?![A-Z] & [A-Z])[A-Za-z] [*/%&|^+-] [A-Za-z\d](?![\w'])"
 )
 """Any sign that can make a piece of text code."""
 _PROSE: Final = re.compile(
@@ -34,8 +34,8 @@ _STRICT: Final = re.compile(
 _CALL: Final = re.compile(r"(?:[a-z_][\w.]*|[A-Z]\w*\.\w[\w.]*)\((?:[a-z]|[^)]*[\"'\d,][^)]*)\)|[A-Za-z]\(\w+\)")
 _BRACKETS: Final = re.compile(r"(?<=[\w\])>])[(\[{][^()\[\]{}]{0,60}[)\]}]")
 """Brackets directly behind a name, in which white space does not count."""
-_EXPRESSION: Final = re.compile(r"(?<!\S)[A-Za-z] [*/%&|^+-] [A-Za-z\d](?![\w'])")
-"""An operator between two letters, or a letter and a digit."""
+_EXPRESSION: Final = re.compile(r"(?<!\S)(?![A-Z] & [A-Z])[A-Za-z] [*/%&|^+-] [A-Za-z\d](?![\w'])")
+"""An operator between two letters, or a letter and a digit; `R & D` is a name."""
 _IN_LANGUAGE: Final = re.compile(r"\b(?:in|using|with) (?:C|R|Go)(?! (?:major|minor|sharp|flat))(?![\w.'-])")
 """A language of programming whose name is a letter or a word."""
 _SUM: Final = re.compile(r"(?=.*[a-z])(?:[a-z]|\d+)(?:[-+*/](?:[a-z]|\d+))+")
@@ -137,9 +137,13 @@ def _signs(text: str) -> tuple[str, ...]:
     for match in _ALONE.finditer(text):
         sign, following = match[1], text[match.end() : match.end() + 2].lstrip()
         bare = sign if following else sign.rstrip("?!.")
-        if len(bare) > 2 and bare[0] == bare[-1] and bare[0] in _QUOTES:
+        if len(bare) > 2 and bare[0] == bare[-1] and bare[0] in "\"'`":
             found.append(bare[1:-1])
-        elif bare and bare not in _DASHES and (following[:1].islower() or not (bare in _MAYBE_PROSE or set(bare) <= _ENDING_MARKS)):
+        elif (
+            bare
+            and bare not in _DASHES
+            and (following[:1].islower() or not (bare in _MAYBE_PROSE or set(bare) <= _ENDING_MARKS))
+        ):
             found.append(bare)
     return tuple(found)
 

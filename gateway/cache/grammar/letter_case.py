@@ -16,7 +16,7 @@ from gateway.cache.grammar.vocabulary import ranks
 from gateway.cache.grammar.word_lists import ELEMENTS
 
 _UNIT: Final = re.compile(
-    r"(\d[\d.,]*)?\s?(?<![^\W\d_])("
+    r"(?<![\d.,])(\d[\d.,]{0,15})?\s?(?<![^\W\d_])("
     r"(?:[kKMGTP]i?)?[bB](?:ps|/s|its?)?|[mM](?:W|V|A|J|Hz|Pa)h?"
     r"|[kMGTmnµμp](?:m|g|s|N|eV|Wh)|Nm|[cC]al)(?![\w'])"
 )
@@ -80,7 +80,7 @@ def _has_other_acronym(ours: frozenset[str], theirs: frozenset[str]) -> bool:
     if not acronyms:
         return False
     return any(
-        (word.capitalize() in theirs and word.capitalize() in ELEMENTS)
+        (word.lower() in ELEMENTS and word.capitalize() in theirs)
         or (word.lower() in theirs and _is_ordinary(word.lower()))
         for word in acronyms
     )

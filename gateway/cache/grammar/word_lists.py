@@ -79,6 +79,10 @@ JOINED: Final[Mapping[str, str]] = dict(pair.split() for pair in _phrases(_TEXTS
 """Other spellings of whole words."""
 EVERYWHERE_IN_S: Final = words_of(_TEXTS["everywhere_in_s"])
 """Stems of verbs that end in `-ise` in American as well."""
+MEASURES: Final[Mapping[str, str]] = dict(pair.split() for pair in _phrases(_TEXTS["measures"]))
+"""Nouns that measure a thing, and the word behind `how` that asks for the same."""
+MAKERS: Final[Mapping[str, str]] = dict(pair.split() for pair in _phrases(_TEXTS["makers"]))
+"""Nouns for who made a thing, and what was done."""
 GREETINGS: Final = _phrases(_TEXTS["greetings"])
 OPENINGS: Final = tuple(_TEXTS["openings"].split())
 """Words that begin a question behind a greeting."""

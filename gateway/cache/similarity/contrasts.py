@@ -29,7 +29,7 @@ _QUESTIONS: Final = words_of("how why when where who whether") | {"how much"}
 """Kinds of questions of which no two have one answer; `what` may stand for any of them."""
 _FREE_BESIDE_WHETHER: Final = words_of("how why when where do does did a an the much many so very really")
 """Words that a question with a question word may have more than the same one that asks for yes or no."""
-_WH: Final = ("what", "which", "who")
+_WH: Final = ("what", "who")
 _IN_ANY_ORDER: Final = words_of("distanc between differenc versus vs and or")
 """Stems beside which the order of signs does not matter."""
 _SPEAKERS: Final = words_of("i we you")
@@ -40,7 +40,9 @@ _BE: Final = words_of("is are am was were")
 _ANY_BE: Final = _BE | words_of("be been being")
 _UNDERGOING: Final = _ANY_BE | words_of("get gets got getting gotten")
 _GET: Final = "get"
-_ENDING_A_HELPER: Final = words_of("have has had ve that who which what to do does did can could will would by of for in")
+_ENDING_A_HELPER: Final = words_of(
+    "have has had ve that who which what to do does did can could will would by of for in"
+)
 """Words behind which a participle belongs to no form of `be` before them."""
 _OF_ITSELF: Final = words_of("start begin end stop open close releas form chang develop grow evolv prepar marri")
 """Stems of verbs that mean the same of a thing and of what is done to it: `how do I get started`."""
@@ -53,7 +55,6 @@ _DIFFER: Final = "differ"
 """Beginning of the words that compare two things."""
 _COMPARING: Final = words_of("from between to than")
 """Relations that mean the same behind these."""
-_EVERY: Final = words_of("all every each")
 _SINGLE: Final = words_of("a an one")
 _OF_THEM: Final = words_of("of the my your our his her its their these those")
 _LESS: Final = words_of("less fewer")
@@ -111,7 +112,7 @@ def has_other_quantity(found: Comparison) -> bool:
     if found.prompt.grammar.has_other_quantity(found.cached.grammar):
         return True
     (all_ours, one_of_ours), (all_theirs, one_of_theirs) = _counted(found.prompt), _counted(found.cached)
-    if not all_ours.isdisjoint(one_of_theirs) or not all_theirs.isdisjoint(one_of_ours):
+    if (not all_theirs and all_ours & one_of_theirs) or (not all_ours and all_theirs & one_of_ours):
         return True
     ours, theirs = _comparing(found.prompt), _comparing(found.cached)
     if ours == theirs or not ours or not theirs:
@@ -125,7 +126,7 @@ def _counted(text: Wording) -> tuple[set[str], set[str]]:
     """Return the stems of what a text is about all of, and of what it is about one of: `all rows`, `a row`."""
     every, single = set[str](), set[str]()
     for at, word in enumerate(text.words[:-1]):
-        counted = every if word.text in _EVERY else single if word.text in _SINGLE else None
+        counted = every if word.text == "all" else single if word.text in _SINGLE else None
         if counted is not None:
             behind = next((behind for behind in text.words[at + 1 :] if behind.text not in _OF_THEM), None)
             if behind is not None and behind.rarity:
@@ -147,26 +148,28 @@ def has_other_question(found: Comparison) -> bool:
     """Return whether nothing but the question word differs: `how`, `why`, `when`."""
     guards = GUARDS.get(found.prompt.language)
     if guards is not None:
-        return _asks_otherwise(found, guards)
+        return _has_other_question_word(found, guards)
     both = (*found.only_prompt, *found.only_cached)
     if any(word.rarity and word.text not in AMOUNTS for word in both):
         return False
     kinds = {_family(found.prompt.question), _family(found.cached.question)}
     if len(kinds) < 2:
         return False
-    if kinds == {"who", "what"}:
-        return not any(_asks_what_is(text) for text in (found.prompt, found.cached))
-    if "whether" in kinds and not all(word.text in _FREE_BESIDE_WHETHER or word.text in AMOUNTS for word in both):
+    if any(kind in kinds and kind != _family(text.question) for text in found[:2] for kind in _question_words_of(text)):
         return False
-    return kinds <= _QUESTIONS and not any(_is_of_degree(text) for text in (found.prompt, found.cached))
+    if kinds == {"who", "what"}:
+        return not any(_is_what_it_is(text) for text in found[:2])
+    if "whether" in kinds:
+        is_same = all(word.text in _FREE_BESIDE_WHETHER or word.text in AMOUNTS for word in both)
+        if not is_same or any(_is_of_degree(text) for text in found[:2]):
+            return False
+    return kinds <= _QUESTIONS
 
 
 def _is_of_degree(text: Wording) -> bool:
     """Return whether a text asks how much something is the case: `how safe is it`, which `is it safe` asks too."""
     at = next((at for at, word in enumerate(text.words) if word.text == "how"), None)
-    return at is not None and any(
-        word.rarity > 0 and word.text not in AMOUNTS for word in text.words[at + 1 : at + 2]
-    )
+    return at is not None and any(word.rarity > 0 and word.text not in AMOUNTS for word in text.words[at + 1 : at + 2])
 
 
 def _family(question: str) -> str:
@@ -174,21 +177,29 @@ def _family(question: str) -> str:
     return "how much" if question.startswith("how ") else question
 
 
-def _asks_what_is(text: Wording) -> bool:
+def _question_words_of(text: Wording) -> set[str]:
+    """Return all question words of a text; it may have two, as `who or what`."""
+    free = _family(text.question).partition(" ")[0]
+    return {word.stem for word in text.words if not word.rarity and word.stem != free}
+
+
+def _is_what_it_is(text: Wording) -> bool:
     """Return whether the question word is followed by a form of `be`; `who is X` may be `what is X`."""
+    if any(word.stem == "which" for word in text.words):
+        return True
     at = next((at for at, word in enumerate(text.words) if word.text.startswith(_WH)), None)
-    return at is None or text.words[at].text.endswith("'s") or text.words[at + 1 : at + 2] == () or (
-        text.words[at + 1].text in _ANY_BE
-    )
+    if at is None or text.words[at].text.endswith("'s"):
+        return True
+    return any(word.text in _ANY_BE for word in text.words[at + 1 : at + 2])
 
 
-def _asks_otherwise(found: Comparison, guards: LanguageGuards) -> bool:
+def _has_other_question_word(found: Comparison, guards: LanguageGuards) -> bool:
     """Return whether nothing but the question word differs, or one text asks for yes or no."""
-    ours, theirs = guards.asked_in(found.prompt.text), guards.asked_in(found.cached.text)
+    ours, theirs = guards.kinds_in(found.prompt.text), guards.kinds_in(found.cached.text)
     if ours == theirs:
         return False
-    asking = {part for phrase in guards.asking for part in phrase.split()}
-    if any(word.rarity and word.text not in asking for word in (*found.only_prompt, *found.only_cached)):
+    parts = {part for phrase in guards.question_words for part in phrase.split()}
+    if any(word.rarity and word.text not in parts for word in (*found.only_prompt, *found.only_cached)):
         return False
     return all(kinds or "?" in text.source for kinds, text in ((ours, found.prompt), (theirs, found.cached)))
 
@@ -220,6 +231,8 @@ def _is_done_to_it(found: Comparison) -> bool:
 
 def _undergoes(passive: Wording, active: Wording) -> bool:
     """Return whether what one text is about does in the other what is done to it here: `get hired`, `hire`."""
+    if any(word.text == "by" for word in passive.words):
+        return False  # it names who does it, and has a rule of its own
     doing = {word.stem for word in active.words if word.rarity and not _is_participle(word)}
     is_helped = False
     for word in passive.words:

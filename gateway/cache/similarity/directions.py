@@ -15,10 +15,13 @@ from gateway.cache.similarity.wording import Word
 
 _BOTH_WAYS: Final = words_of("far distance distances between difference differences versus vs")
 """Words behind which the order of two things does not matter."""
-_SYMMETRIC: Final = words_of("and or vs versus between among & / v nor plus with")
+_SYMMETRIC: Final = words_of("and or vs versus between among & / v nor plus")
 """Words between two things that may be named in either order."""
-_REPLACING: Final = words_of("replac substitut cover fill coat treat feed begin start end")
-"""Stems behind which `x with y` is another thing than `y with x`."""
+_MUTUAL: Final = words_of(
+    "compar combin mix merg blend pair match connect integrat sync synchroniz interact interchang relat correlat "
+    "associat compat compatibl use eat drink serv go work togeth"
+)
+"""Stems behind which `x with y` is the same as `y with x`."""
 _QUESTION_WORDS: Final = words_of("who whom what which")
 _DOING: Final = words_of("do does did")
 _HAVING: Final = words_of("has have had")
@@ -34,8 +37,10 @@ _CONTRACTED: Final = heads_of(
     "zu zum zur; von vom; in im ins; an am ans; a al; de del du des; à au aux; da dal dalla; a ai alla alle"
 )
 """A preposition, and its forms with an article."""
-MAX_NEIGHBOURS: Final = 2
+MAX_NEIGHBOURS: Final = 3
 """Neighbouring things that may have changed places."""
+MIN_AGREEING: Final = 3
+"""Letters that forms of one word share in any language."""
 MAX_END: Final = 3
 """Words of weight behind `from` or `to` that name an end."""
 
@@ -80,10 +85,27 @@ def _ends_of(words: Sequence[Word]) -> tuple[set[str], set[str]]:
 def _is_converse(found: Comparison) -> bool:
     """Return whether neighbouring things changed places: `all squares rectangles`, `the child's mother`."""
     guards = GUARDS.get(found.prompt.language)
-    prompt, cached = (_things_of(text.words, slice(found.begin, len(text.words) - found.end), guards) for text in found[:2])
-    if not len(prompt) == len(cached) == MAX_NEIGHBOURS:
+    prompt, cached = (
+        _things_of(text.words, slice(found.begin, len(text.words) - found.end), guards) for text in found[:2]
+    )
+    if not 2 <= len(prompt) == len(cached) <= MAX_NEIGHBOURS or "" in prompt or "" in cached:
         return False
-    return prompt != cached and sorted(prompt) == sorted(cached) and "" not in prompt + cached
+    cached = cached if guards is None else _agreeing(cached, prompt)
+    return prompt != cached and sorted(prompt) == sorted(cached)
+
+
+def _agreeing(stems: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Return stems, those of the other side where the last letter alone differs, as in `caro` and `cara`."""
+    return [
+        stem
+        if stem in others
+        else next((other for other in others if _is_alike(*sorted((stem, other), key=len))), stem)
+        for stem in stems
+    ]
+
+
+def _is_alike(shorter: str, longer: str) -> bool:
+    return len(shorter) >= MIN_AGREEING and (longer[:-2] == shorter or longer[:-1] in (shorter, shorter[:-1]))
 
 
 def _things_of(words: Sequence[Word], span: slice, guards: LanguageGuards | None) -> list[str]:
@@ -101,7 +123,7 @@ def _things_of(words: Sequence[Word], span: slice, guards: LanguageGuards | None
 
 def _is_thing(word: Word, before: Word | None, guards: LanguageGuards | None) -> bool:
     if guards is None:
-        return word.rarity > 0 and word.text.isalpha() and not word.text.endswith("ly")
+        return word.rarity > 0 and word.text.isalpha() and not word.text.endswith("ly") and word.text not in NEGATIONS
     return "'" in word.text or (before is not None and before.text in guards.articles)
 
 
@@ -122,15 +144,15 @@ def _has_turned(found: Comparison) -> bool:
         return True
     ours, theirs = [word.stem for word in prompt], _in_forms_of(cached, prompt)
     if len(ours) == len(theirs):
-        is_replaced = not before.isdisjoint(_REPLACING)
-        if is_turned(ours, theirs, is_replaced=is_replaced):
+        is_mutual = not before.isdisjoint(_MUTUAL)
+        if is_turned(ours, theirs, is_mutual=is_mutual):
             return True
         ours, theirs = by_person(prompt, ours), by_person(cached, theirs)
         first = next((at for at, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other), 0)
         helper = ours[first - 1] if first else shared[-1].text if shared else ""
         if helper in _HAVING and not before.isdisjoint(_QUESTION_WORDS) and _is_rotated(ours[first:], theirs[first:]):
             return True
-        return is_turned(ours[first:], theirs[first:], is_replaced=is_replaced)
+        return is_turned(ours[first:], theirs[first:], is_mutual=is_mutual)
     return not before.isdisjoint(_QUESTION_WORDS) and _is_done_by_the_other(ours, theirs)
 
 
@@ -166,7 +188,8 @@ def _have_exchanged_roles(found: Comparison, guards: LanguageGuards) -> bool:
     )
     if len(prompt) != len(cached) or len(prompt) > MAX_TURNED:
         return False
-    ours, theirs = [word.stem for word in prompt], _in_forms_of(cached, prompt)
+    ours = [word.stem for word in prompt]
+    theirs = _agreeing(_in_forms_of(cached, prompt), ours)
     moved = [at for at, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other]
     if len(moved) != 2 or sorted(ours) != sorted(theirs):
         return False
@@ -175,15 +198,15 @@ def _have_exchanged_roles(found: Comparison, guards: LanguageGuards) -> bool:
     return bool(between) and between.isdisjoint(guards.joints)
 
 
-def is_turned(prompt: Sequence[str], cached: Sequence[str], *, is_replaced: bool = False) -> bool:
+def is_turned(prompt: Sequence[str], cached: Sequence[str], *, is_mutual: bool = False) -> bool:
     """Return whether two things changed places: `x to y`, `y to x`; not `x and y`, `y and x`.
 
-    `is_replaced`: one takes the place of the other, so that `x with y` is turned, too.
+    `is_mutual`: what is done with one of the other is done with that of the one, so that `x with y` is not turned.
     """
     length = len(prompt)
     if not 3 <= length == len(cached) <= MAX_TURNED or sorted(prompt) != sorted(cached):
         return False
-    joint = _SYMMETRIC - {"with"} if is_replaced else _SYMMETRIC
+    joint = _SYMMETRIC | {"with"} if is_mutual else _SYMMETRIC
     for left in range(1, length - 1):
         if [*prompt[:left]] != [*cached[length - left :]]:
             continue

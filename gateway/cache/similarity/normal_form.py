@@ -18,11 +18,13 @@ _MAX_MARKS: Final = 30
 """The bound of Unicode's stream-safe text format (UAX 15): no language puts more marks on a letter."""
 _RAISED: Final = "⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ"
 _LOWERED: Final = "₀₁₂₃₄₅₆₇₈₉"
-_POWER: Final = re.compile(rf"([^\W_{_RAISED}{_LOWERED}]+|[)\]])(?=[⁻⁺]?[{_RAISED}]+(?![{_RAISED}⁻⁺]))")
-"""What is raised to a power; a number with a sign behind it is a charge (`Fe²⁺`)."""
+_POWER: Final = re.compile(rf"(?<=[^\W_{_RAISED}{_LOWERED}]|[)\]])(?=[{_RAISED}⁻⁺])[⁻⁺]?[{_RAISED}]+(?![{_RAISED}⁻⁺])")
+"""A raised number behind another sign; with a sign behind it it is a charge (`Fe²⁺`)."""
 _BASE: Final = re.compile(rf"(?<=\d)(?<![{_RAISED}{_LOWERED}])(?=[{_LOWERED}])")
+_UNIT: Final = re.compile(r"[^\W\d_]+\Z")
 _MEASURES: Final = frozenset({"m", "mm", "cm", "dm", "km", "µm", "in", "ft", "yd", "mi", "s"})
 """Units of which `m²` is written `m2` too."""
+_MAX_MEASURE: Final = max(map(len, _MEASURES))
 
 
 def normal_form(text: str) -> str:
@@ -55,8 +57,8 @@ def _with_places(text: str) -> str:
 
 
 def _raised(found: re.Match[str]) -> str:
-    base = found[1]
-    return base if base.lstrip("0123456789") in _MEASURES else f"{base}^"
+    unit = _UNIT.search(found.string[max(0, found.start() - _MAX_MEASURE - 1) : found.start()])
+    return found.group() if unit is not None and unit.group() in _MEASURES else f"^{found.group()}"
 
 
 def _unmasked(found: re.Match[str]) -> str:

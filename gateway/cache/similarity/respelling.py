@@ -31,8 +31,9 @@ _WEIGHTY: Final = NEGATIONS.union(EXCEPTIONS, CLASS_WORDS - {"does", "have"})
 _PLAIN: Final = frozenset(word for word in FUNCTION_WORDS - _WEIGHTY if len(word) > 3)
 """Words of grammar of four letters and more that narrow nothing."""
 _MENTIONING: Final = words_of(
-    "mean means meaning pronounce pronounced spell spelled word letter accent significa significan escribe dice pronuncia "
-    "palabra signifie écrit dit prononce mot bedeutet heißt schreibt spricht wort parola dire diz palavra betekent woord"
+    "mean means meaning pronounce pronounced spell spelled word letter accent significa significan escribe dice "
+    "pronuncia palabra signifie écrit dit prononce mot bedeutet heißt schreibt spricht wort parola dire diz palavra "
+    "betekent woord"
 )
 """Words beside which a word is named, not used: each accent of it counts."""
 _LISTED: Final = CLASS_WORDS.union(

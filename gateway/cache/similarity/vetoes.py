@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, Literal
 
+from gateway.cache.grammar.language_guards import GUARDS
 from gateway.cache.grammar.lexicon import EXCEPTIONS, NEGATIONS, OPPOSITES
-from gateway.cache.grammar.word_lists import HARMLESS_ADVERBS, VARIANTS, words_of
+from gateway.cache.grammar.word_lists import HARMLESS_ADVERBS, QUANTITIES, VARIANTS, words_of
 from gateway.cache.similarity.comparison import Comparison
 from gateway.cache.similarity.contrasts import (
     has_other_code,
@@ -54,6 +55,7 @@ _DENYING: Final = words_of("un in im il ir dis non de mis")
 _NARROWING: Final = NEGATIONS.union(EXCEPTIONS, words_of("just even"))
 _BEFORE_NARROWED: Final = words_of("to a an the my our your his her its their this that these those")
 """Words that may stand between a denial and what it denies: `not to vote`, `to not vote`."""
+_CONTRACTED_WITH_NOT: Final = words_of("can will shall")
 _FREE_OF: Final = re.compile(r"\w-free\b", re.IGNORECASE)
 MIN_DENIED: Final = 4
 """Letters of a word that a beginning may deny."""
@@ -114,19 +116,29 @@ def _is_denied(found: Comparison) -> bool:
         return True
     if _is_free_of_it(found) or _averted(prompt.words) != _averted(cached.words):
         return True
-    if found.only_prompt or found.only_cached or prompt.language != ENGLISH_NAME:
+    if found.only_prompt or found.only_cached:
         return False
-    ours, theirs = _narrowed_words(prompt.words), _narrowed_words(cached.words)
+    guards = GUARDS.get(prompt.language)
+    narrowing, before = (_NARROWING, _BEFORE_NARROWED) if guards is None else (guards.narrowing, guards.articles)
+    ours, theirs = (_narrowed_words(text.words, narrowing, before) for text in (prompt, cached))
     return ours != theirs and "" not in ours and "" not in theirs
 
 
-def _narrowed_words(words: Sequence[Word]) -> list[str]:
-    """Return the stem behind each word that denies or narrows, sorted; empty for one at the end of its text."""
-    return sorted(
-        next((behind.stem for behind in words[at + 1 :] if behind.text not in _BEFORE_NARROWED), "")
-        for at, word in enumerate(words)
-        if word.text in _NARROWING
-    )
+def _narrowed_words(words: Sequence[Word], narrowing: frozenset[str], skipped: frozenset[str]) -> list[str]:
+    """Return the stem behind each word that denies or narrows, sorted.
+
+    It is empty for one at the end of its text, and for a contracted `not`, which stands before who does it.
+    """
+    found = []
+    for at, word in enumerate(words):
+        if word.text in narrowing:
+            behind = next((behind for behind in words[at + 1 :] if behind.text not in skipped), None)
+            is_contracted = word.text == "not" and at > 0 and words[at - 1].text in _CONTRACTED_WITH_NOT
+            if behind is None or (is_contracted and behind.text not in QUANTITIES):
+                found.append("")
+            else:
+                found.append(behind.stem)
+    return sorted(found)
 
 
 def _is_free_of_it(found: Comparison) -> bool:
