@@ -15,14 +15,13 @@ from gateway.cache.grammar.lexicon import COMMON_WORDS, FUNCTION_WORDS, NEGATION
 from gateway.cache.grammar.vocabulary import ranks
 from gateway.cache.grammar.word_lists import ELEMENTS
 
-_UNIT: Final = re.compile(
-    r"(?<![\d.,])(\d[\d.,]{0,15})?\s?(?<![^\W\d_])("
-    r"(?:[kKMGTP]i?)?[bB](?:ps|/s|its?)?|[mM](?:W|V|A|J|Hz|Pa)h?"
-    r"|[kMGTmnµμp](?:m|g|s|N|eV|Wh)|Nm|[cC]al)(?![\w'])"
+_AMOUNT: Final = re.compile(
+    r"\d\s?((?:[kKMGTP]i?)?[bB](?:ps|its?)?|[mM](?:W|V|A|J|Hz|Pa)h?|[kMGTmnµμp](?:m|g|s|N|eV|Wh)|Nm|[cC]al)(?![\w'])"
 )
-"""A unit with a number before it, if there is one."""
-_ANYWHERE: Final = re.compile(r"[kKMGT]i?[bB](?:ps|/s|its?)?|[mM](?:W|V|A|J|Hz|Pa)h?")
+"""A unit behind a number."""
+_ANYWHERE: Final = re.compile(r"[kKMGT]i?[bB](?:ps|its?)?|[mM](?:W|V|A|J|Hz|Pa)h?")
 """Units that are known as such without a number."""
+_MAX_UNIT: Final = 6
 _WORD: Final = re.compile(r"[^\W\d_]+(?:'s)?")
 _ALSO_NAMES: Final = frozenset({"us", "it", "who", "no"})
 """Words of grammar that are a name in capitals."""
@@ -56,14 +55,12 @@ def letter_case(text: str) -> LetterCase:
     if text.isupper():
         return LetterCase()
     is_lower = text.islower()
-    units = frozenset(
-        _standard(unit)
-        for number, unit in _UNIT.findall(text)
-        if (number or _ANYWHERE.fullmatch(unit)) and not (is_lower and "b" in unit)
-    )
+    words = _WORD.findall(text)
+    found = [word for word in words if len(word) <= _MAX_UNIT and _ANYWHERE.fullmatch(word)]
+    found += _AMOUNT.findall(text)
+    units = frozenset([_standard(unit) for unit in found if not (is_lower and "b" in unit)])
     if is_lower:
         return LetterCase(units)
-    words = _WORD.findall(text)
     num_capitals = sum([word[0].isupper() for word in words])
     if num_capitals >= _MIN_TITLE * len(words):
         return LetterCase(units)

@@ -44,7 +44,7 @@ _ENDING_A_HELPER: Final = words_of(
     "have has had ve that who which what to do does did can could will would by of for in"
 )
 """Words behind which a participle belongs to no form of `be` before them."""
-_OF_ITSELF: Final = words_of("start begin end stop open close releas form chang develop grow evolv prepar marri")
+_OF_ITSELF: Final = words_of("start begin end stop open close releas form chang develop grow evolv prepar marri mean")
 """Stems of verbs that mean the same of a thing and of what is done to it: `how do I get started`."""
 _DO: Final = words_of("do does did")
 _ARTICLES: Final = words_of("a an the")
@@ -231,8 +231,6 @@ def _is_done_to_it(found: Comparison) -> bool:
 
 def _undergoes(passive: Wording, active: Wording) -> bool:
     """Return whether what one text is about does in the other what is done to it here: `get hired`, `hire`."""
-    if any(word.text == "by" for word in passive.words):
-        return False  # it names who does it, and has a rule of its own
     doing = {word.stem for word in active.words if word.rarity and not _is_participle(word)}
     is_helped = False
     for word in passive.words:
