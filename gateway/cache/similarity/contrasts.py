@@ -25,7 +25,8 @@ from gateway.cache.similarity.comparison import Comparison
 from gateway.cache.similarity.language import ENGLISH_NAME
 from gateway.cache.similarity.wording import Word, Wording
 
-_QUESTIONS: Final = words_of("how why when where who whether") | {"how much"}
+_QUESTION_WORDS: Final = words_of("how why when where who")
+_QUESTIONS: Final = _QUESTION_WORDS | {"whether", "how much"}
 """Kinds of questions of which no two have one answer; `what` may stand for any of them."""
 _FREE_BESIDE_WHETHER: Final = words_of("how why when where do does did a an the much many so very really")
 """Words that a question with a question word may have more than the same one that asks for yes or no."""
@@ -155,6 +156,8 @@ def has_other_question(found: Comparison) -> bool:
     kinds = {_family(found.prompt.question), _family(found.cached.question)}
     if len(kinds) < 2:
         return False
+    if kinds <= _QUESTION_WORDS:
+        return True
     if any(kind in kinds and kind != _family(text.question) for text in found[:2] for kind in _question_words_of(text)):
         return False
     if kinds == {"who", "what"}:
