@@ -19,9 +19,8 @@ _AMOUNT: Final = re.compile(
     r"\d\s?((?:[kKMGTP]i?)?[bB](?:ps|its?)?|[mM](?:W|V|A|J|Hz|Pa)h?|[kMGTmnµμp](?:m|g|s|N|eV|Wh)|Nm|[cC]al)(?![\w'])"
 )
 """A unit behind a number."""
-_ANYWHERE: Final = re.compile(r"[kKMGT]i?[bB](?:ps|its?)?|[mM](?:W|V|A|J|Hz|Pa)h?")
+_ANYWHERE: Final = re.compile(r"\b(?:[kKMGT]i?[bB](?:ps|its?)?|[mM](?:W|V|A|J|Hz|Pa)h?)\b")
 """Units that are known as such without a number."""
-_MAX_UNIT: Final = 6
 _WORD: Final = re.compile(r"[^\W\d_]+(?:'s)?")
 _ALSO_NAMES: Final = frozenset({"us", "it", "who", "no"})
 """Words of grammar that are a name in capitals."""
@@ -56,8 +55,7 @@ def letter_case(text: str) -> LetterCase:
         return LetterCase()
     is_lower = text.islower()
     words = _WORD.findall(text)
-    found = [word for word in words if len(word) <= _MAX_UNIT and _ANYWHERE.fullmatch(word)]
-    found += _AMOUNT.findall(text)
+    found = [*_ANYWHERE.findall(text), *_AMOUNT.findall(text)]
     units = frozenset([_standard(unit) for unit in found if not (is_lower and "b" in unit)])
     if is_lower:
         return LetterCase(units)
