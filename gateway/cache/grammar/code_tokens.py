@@ -19,7 +19,7 @@ _QUOTED: Final = re.compile(r"`([^`]+)`")
 _SIGNS: Final = re.compile(
     r"[\\$@#%^&*=<>{}\[\]|~_+/`]|--|[a-z][A-Z]|(?<!\S)-\w|\w-{2}|\(\)|::|[?!]\.|[KMGT]i?b(?:ps)?\b|\b[A-Za-z]!"
     r"|(?<!\S):[a-z]|(?<!\S)\?[?:](?!\S)"
-    r"|(?:UTC|GMT)[+-]\d|\w\([^()]*\)|(?<!\S)!\w|(?<!\S)[A-Za-z] [*/%&|^+-] [A-Za-z\d](?![\w'])"
+    r"|(?:UTC|GMT)[+-]\d|\w\([^()]*\)|(?<!\S)!\w|(?<!\S)(?![A-Z] & [A-Z])[A-Za-z] [*/%&|^+-] [A-Za-z\d](?![\w'])"
 )
 """Any sign that can make a piece of text code."""
 _PROSE: Final = re.compile(
@@ -34,8 +34,8 @@ _STRICT: Final = re.compile(
 _CALL: Final = re.compile(r"(?:[a-z_][\w.]*|[A-Z]\w*\.\w[\w.]*)\((?:[a-z]|[^)]*[\"'\d,][^)]*)\)|[A-Za-z]\(\w+\)")
 _BRACKETS: Final = re.compile(r"(?<=[\w\])>])[(\[{][^()\[\]{}]{0,60}[)\]}]")
 """Brackets directly behind a name, in which white space does not count."""
-_EXPRESSION: Final = re.compile(r"(?<!\S)[A-Za-z] [*/%&|^+-] [A-Za-z\d](?![\w'])")
-"""An operator between two letters, or a letter and a digit."""
+_EXPRESSION: Final = re.compile(r"(?<!\S)(?![A-Z] & [A-Z])[A-Za-z] [*/%&|^+-] [A-Za-z\d](?![\w'])")
+"""An operator between two letters, or a letter and a digit; `R & D` is a name."""
 _IN_LANGUAGE: Final = re.compile(r"\b(?:in|using|with) (?:C|R|Go)(?! (?:major|minor|sharp|flat))(?![\w.'-])")
 """A language of programming whose name is a letter or a word."""
 _SUM: Final = re.compile(r"(?=.*[a-z])(?:[a-z]|\d+)(?:[-+*/](?:[a-z]|\d+))+")
@@ -58,6 +58,9 @@ _MARKS: Final = frozenset("?!")
 _MIN_MARKED: Final = 3
 """Letters of a last piece of which several closing marks are none of its own."""
 _QUOTES: Final = "\"'"
+_ALONE: Final = re.compile(r"(?<!\S)([!-/:-@\[-`{-~]+)(?=\s|$)")
+_ENDING_MARKS: Final = frozenset(".,:;?!")
+_DASHES: Final = words_of("- -- --- & ... .. /")
 _OPERAND: Final = re.compile(r"\w|\d+")
 _LOWER_CAMEL: Final = re.compile(r"(?!i[A-Z]|e[A-Z][a-z]|mac[A-Z])[a-z]+[A-Z]\w*")
 _CAMEL: Final = re.compile(r"[A-Za-z]+[a-z][A-Z]\w*")
@@ -86,6 +89,8 @@ class CodeTokens(msgspec.Struct, frozen=True, gc=False):
     """Plain words and whole expressions in backticks, which count where both texts have some."""
     forms: frozenset[str] = frozenset()
     """Words in their case."""
+    signs: tuple[str, ...] = ()
+    """Signs that stand alone between blanks, which count where both texts have some: `;`, `:)`."""
     dotted: frozenset[str] = frozenset()
     """Names with dots in their case; empty in a text of one case."""
     is_about_code: bool = False
@@ -94,6 +99,8 @@ class CodeTokens(msgspec.Struct, frozen=True, gc=False):
     def differ_from(self, other: CodeTokens, *, in_any_order: bool) -> bool:
         """Return whether a sign or a letter's case makes the other text another question."""
         if self.strict != other.strict and (not in_any_order or Counter(self.strict) != Counter(other.strict)):
+            return True
+        if self.signs and other.signs and Counter(self.signs) != Counter(other.signs):
             return True
         if self.quoted and other.quoted and Counter(self.quoted) != Counter(other.quoted):
             return True
@@ -107,7 +114,7 @@ def code_tokens(text: str) -> CodeTokens:
     words = _WORD.findall(text)
     is_about_code = any(word in CODE_WORDS for word in map(str.lower, words)) or _IN_LANGUAGE.search(text) is not None
     if not is_about_code and _SIGNS.search(text) is None:
-        return CodeTokens(forms=frozenset(words), dotted=_dotted(text))
+        return CodeTokens(forms=frozenset(words), signs=_signs(text), dotted=_dotted(text))
     quoted: list[str] = []
     strict: list[str] = []
     for span in _QUOTED.findall(text):
@@ -121,7 +128,24 @@ def code_tokens(text: str) -> CodeTokens:
     if is_about_code:
         found = [part or _beside_code(pieces, at) for at, part in enumerate(found)]
     strict += [part for part in found if part]
-    return CodeTokens(tuple(strict), tuple(quoted), frozenset(words), _dotted(text), is_about_code)
+    return CodeTokens(tuple(strict), tuple(quoted), frozenset(words), _signs(text), _dotted(text), is_about_code)
+
+
+def _signs(text: str) -> tuple[str, ...]:
+    """Return the signs that stand alone, without quotation marks around them and without the marks of a sentence."""
+    found = []
+    for match in _ALONE.finditer(text):
+        sign, following = match[1], text[match.end() : match.end() + 2].lstrip()
+        bare = sign if following else sign.rstrip("?!.")
+        if len(bare) > 2 and bare[0] == bare[-1] and bare[0] in "\"'`":
+            found.append(bare[1:-1])
+        elif (
+            bare
+            and bare not in _DASHES
+            and (following[:1].islower() or not (bare in _MAYBE_PROSE or set(bare) <= _ENDING_MARKS))
+        ):
+            found.append(bare)
+    return tuple(found)
 
 
 def _unquoted(found: re.Match[str]) -> str:

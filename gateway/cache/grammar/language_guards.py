@@ -30,6 +30,14 @@ class LanguageGuards(msgspec.Struct, frozen=True, gc=False):
     """The first word of the group of each word that leads to a place, or away from it."""
     whom: tuple[str, ...]
     """Question words for whom something is done to."""
+    question_words: Mapping[str, str]
+    """The first of the group of each question word that asks why, when, where, how or how much."""
+    articles: frozenset[str]
+    """Articles and pronouns, whose form depends on the thing beside them."""
+    joints: frozenset[str]
+    """Words between two things that may be named in either order."""
+    narrowing: frozenset[str]
+    """Words that restrict what stands behind them, such as `nur`."""
     negations: frozenset[str]
     now: frozenset[str]
     now_phrases: tuple[str, ...]
@@ -62,6 +70,11 @@ class LanguageGuards(msgspec.Struct, frozen=True, gc=False):
     def has_whom(self, text: str) -> bool:
         """Return whether a question in lower-case words is about whom it is done to: `a quién venció`."""
         return any(f" {phrase} " in f" {text} " for phrase in self.whom)
+
+    def kinds_in(self, text: str) -> set[str]:
+        """Return what a question in lower-case words asks for; empty where it is yes or no, or what it is."""
+        spaced = f" {text} "
+        return {group for phrase, group in self.question_words.items() if f" {phrase} " in spaced}
 
     def num_negations(self, words: Sequence[str]) -> int:
         """Return how often lower-case words deny; of a word with an apostrophe each part counts."""
@@ -104,6 +117,10 @@ def _guards(texts: Mapping[str, str]) -> LanguageGuards:
         endings=words_of(texts["endings"]),
         relations=heads_of(texts["relations"]),
         whom=whom,
+        question_words={word.replace("_", " "): group for word, group in heads_of(texts["question_words"]).items()},
+        articles=words_of(texts["articles"]),
+        joints=words_of(texts["joints"]),
+        narrowing=words_of(texts["narrowing"]),
         negations=negations,
         now=single,
         now_phrases=now,

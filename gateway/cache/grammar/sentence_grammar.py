@@ -241,5 +241,7 @@ def _quantities(words: Sequence[str]) -> Iterator[str]:
                 yield "some"
             elif before not in _COUNTING and (word == "few" or not before or before in ("is", "there", "has", "have")):
                 yield "few"
+        elif word == "every" and (after == "other" or after in _RANKS):
+            yield "every second" if after == "other" else f"every {ORDINALS.get(after, after)}"
         elif word in QUANTITIES and before not in _COUNTING and not (word == "all" and before in ("at", "of", "for")):
             yield QUANTITIES[word]

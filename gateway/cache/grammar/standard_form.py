@@ -1,8 +1,8 @@
 """Standard form: one spelling for words that are written in several ways, and no courtesies around a question.
 
-British spellings become American ones, `U.S.` becomes `US`, `2nd` becomes `second`. A greeting, a request such as
-`could you tell me` and thanks change no answer, so they are left out. The words are in
-`gateway/cache/data/grammar.toml`.
+British spellings become American ones, `U.S.` becomes `US`, `2nd` becomes `second`, `3 p.m.` becomes `3 pm`, and `what
+is the height of` becomes `how tall is`. A greeting, a request such as `could you tell me` and thanks change no answer,
+so they are left out. The words are in `gateway/cache/data/grammar.toml`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from gateway.cache.grammar.word_lists import (
     EVERYWHERE_IN_S,
     GREETINGS,
     JOINED,
+    MAKERS,
+    MEASURES,
     OPENINGS,
     REQUESTS,
     TASK_REQUESTS,
@@ -47,6 +49,17 @@ def _any_of(phrases: tuple[str, ...]) -> str:
     return "|".join(re.escape(phrase).replace(r"\ ", " +") for phrase in sorted(phrases, key=len, reverse=True))
 
 
+_MONTHS: Final = (
+    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
+    r"|nov(?:ember)?|dec(?:ember)?)"
+)
+_DIGIT: Final = re.compile(r"\d")
+_DAY: Final = re.compile(rf"\b({_MONTHS}\.? )(\d{{1,2}})(?:st|nd|rd|th)\b", re.IGNORECASE)
+_DAY_BEFORE: Final = re.compile(rf"\b(\d{{1,2}})(?:st|nd|rd|th) (?:of )?(?={_MONTHS}\b)", re.IGNORECASE)
+_DEGREES: Final = re.compile(r"(?<=\d)\s?°\s?([CF])\b", re.IGNORECASE)
+_HALF_OF_DAY: Final = re.compile(r"(?<=\d)\s?([aApP])\.?[mM]\b(?:\.(?! [A-Z]))?")
+_MEASURE: Final = re.compile(rf"^\s*what(?:'s|( is| was)) the ({_any_of(tuple(MEASURES))}) of (?=\w)", re.IGNORECASE)
+_MAKER: Final = re.compile(rf"^\s*who(?:'s| is| was) the ({_any_of(tuple(MAKERS))}) of (?=\w)", re.IGNORECASE)
 _GREETING: Final = re.compile(
     rf"\s*(?:(?:{_any_of(GREETINGS)})\s*[,!.:-][\s,!.:-]*|please +(?=\w)"
     rf"|(?:hi|hello|hey) +(?=(?:{_any_of(OPENINGS)})\b))",
@@ -65,8 +78,27 @@ def standard_form(text: str) -> str:
     if "." in text:
         text = _INITIALS.sub(lambda found: found.group().replace(".", "").upper(), text)
     text = _NATION.sub(_initials, _E_WORD.sub(r"\1\2", text))
+    if _DIGIT.search(text) is not None:
+        text = _DAY.sub(r"\1\2", _DAY_BEFORE.sub(r"\1 ", text))
+        text = _DEGREES.sub(_degrees, _HALF_OF_DAY.sub(lambda found: f" {found[1].lower()}m", text))
     text = _NOT.sub(lambda found: with_case_of(found.group(), _WHOLE[found.group().lower()]), text)
-    return _WORD.sub(lambda found: _standard_word(found.group()), _without_courtesies(text))
+    text = _MAKER.sub(_made, _MEASURE.sub(_measured, _without_courtesies(text)))
+    return _WORD.sub(lambda found: _standard_word(found.group()), text)
+
+
+def _degrees(found: re.Match[str]) -> str:
+    return " degrees Celsius" if found[1] in "cC" else " degrees Fahrenheit"
+
+
+def _measured(found: re.Match[str]) -> str:
+    """Return `how tall is` for `what is the height of`."""
+    is_or_was = (found[1] or " is").lower()
+    return f"How {MEASURES[found[2].lower()]}{is_or_was} "
+
+
+def _made(found: re.Match[str]) -> str:
+    """Return `who wrote` for `who is the author of`."""
+    return f"Who {MAKERS[found[1].lower()]} "
 
 
 def _initials(nation: re.Match[str]) -> str:

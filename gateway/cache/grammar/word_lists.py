@@ -79,6 +79,10 @@ JOINED: Final[Mapping[str, str]] = dict(pair.split() for pair in _phrases(_TEXTS
 """Other spellings of whole words."""
 EVERYWHERE_IN_S: Final = words_of(_TEXTS["everywhere_in_s"])
 """Stems of verbs that end in `-ise` in American as well."""
+MEASURES: Final[Mapping[str, str]] = dict(pair.split() for pair in _phrases(_TEXTS["measures"]))
+"""Nouns that measure a thing, and the word behind `how` that asks for the same."""
+MAKERS: Final[Mapping[str, str]] = dict(pair.split() for pair in _phrases(_TEXTS["makers"]))
+"""Nouns for who made a thing, and what was done."""
 GREETINGS: Final = _phrases(_TEXTS["greetings"])
 OPENINGS: Final = tuple(_TEXTS["openings"].split())
 """Words that begin a question behind a greeting."""
@@ -94,6 +98,8 @@ ROMAN: Final[Mapping[str, str]] = {
     numeral: str(value) for value, numeral in enumerate(_TEXTS["roman"].split(), start=1)
 }
 """Value of each Roman numeral."""
+ELEMENTS: Final = words_of(_TEXTS["elements"])
+"""Symbols of two letters for chemical elements."""
 COUNTED_IN_ROMAN: Final = words_of(_TEXTS["counted_in_roman"])
 """Words behind which a single capital letter is a numeral."""
 BOUNDS: Final[Mapping[str, str]] = {

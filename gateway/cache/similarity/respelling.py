@@ -16,17 +16,26 @@ from gateway.cache.grammar.lexicon import (
     UNITS,
 )
 from gateway.cache.grammar.spelling import are_one_word, slip_between, with_case_of
-from gateway.cache.grammar.word_lists import CLASS_WORDS, CODE_WORDS
+from gateway.cache.grammar.vocabulary import ranks
+from gateway.cache.grammar.word_lists import CLASS_WORDS, CODE_WORDS, words_of
 from gateway.cache.similarity.normal_form import without_accents
 from gateway.cache.similarity.wording import Word, Wording
 
 MAX_SLIPS: Final = 3
 """Words that may be misspelt in one text."""
+MIN_BARE: Final = 2
+"""Letters of a word whose accents may be left out; a single letter is a name."""
 MAX_SHORT: Final = 5
 """Letters of a name of programming that another one may begin with."""
 _WEIGHTY: Final = NEGATIONS.union(EXCEPTIONS, CLASS_WORDS - {"does", "have"})
 _PLAIN: Final = frozenset(word for word in FUNCTION_WORDS - _WEIGHTY if len(word) > 3)
 """Words of grammar of four letters and more that narrow nothing."""
+_MENTIONING: Final = words_of(
+    "mean means meaning pronounce pronounced spell spelled word letter accent significa significan escribe dice "
+    "pronuncia palabra signifie écrit dit prononce mot bedeutet heißt schreibt spricht wort parola dire diz palavra "
+    "betekent woord"
+)
+"""Words beside which a word is named, not used: each accent of it counts."""
 _LISTED: Final = CLASS_WORDS.union(
     FUNCTION_WORDS, COMMON_WORDS, NEGATIONS, EXCEPTIONS, NUMBERS, UNITS, SYNONYM_FORMS, *OPPOSITES
 )
@@ -42,6 +51,8 @@ def respelled(prompt: Wording, cached: Wording) -> Wording:
     if len(theirs) - len(cached.words) > MAX_SLIPS:
         return prompt
     is_bare = prompt.text.isascii() != cached.text.isascii()  # one is typed without accents
+    are_mentioned = not _MENTIONING.isdisjoint(word.text for word in (*prompt.words, *cached.words))
+    is_bare = is_bare and not are_mentioned
     meant: dict[str, str] = {}
     for word in ours:
         other = next((other for other in theirs if _may_be_one(word, other, is_bare=is_bare)), None)
@@ -64,12 +75,19 @@ def _may_be_one(one: Word, other: Word, *, is_bare: bool) -> bool:
     if one.is_code or other.is_code:
         return False
     if not (one.text.isascii() and other.text.isascii()):
-        return is_bare and without_accents(one.text) == without_accents(other.text)
+        return is_bare and _is_bare_form(*sorted((one.text, other.text), key=str.isascii))
     if one.text in _LISTED and other.text in _LISTED:
         return False
     if _is_longer_name(one.text, other.text) or _is_longer_name(other.text, one.text):
         return False
     return are_one_word(one.text, other.text) or _is_plain(one, other) or _is_plain(other, one)
+
+
+def _is_bare_form(accented: str, bare: str) -> bool:
+    """Return whether a word is another one typed without accents, and no word of its own: `resume` is a verb."""
+    if len(bare) < MIN_BARE or without_accents(accented) != without_accents(bare):
+        return False
+    return not any(bare.removesuffix("e") + ending in ranks() for ending in ("ed", "ing")) or bare not in ranks()
 
 
 def _is_longer_name(one: str, other: str) -> bool:

@@ -5,13 +5,15 @@ Each stays because `penstock bench cache_quality --without VETO` serves wrong an
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, Literal
 
-from gateway.cache.grammar.lexicon import NEGATIONS, OPPOSITES
-from gateway.cache.grammar.word_lists import HARMLESS_ADVERBS, VARIANTS, words_of
+from gateway.cache.grammar.language_guards import GUARDS
+from gateway.cache.grammar.lexicon import EXCEPTIONS, NEGATIONS, OPPOSITES
+from gateway.cache.grammar.word_lists import HARMLESS_ADVERBS, QUANTITIES, VARIANTS, words_of
 from gateway.cache.similarity.comparison import Comparison
 from gateway.cache.similarity.contrasts import (
     has_other_code,
@@ -50,6 +52,11 @@ _BE: Final = words_of("is are am was were be been being")
 _AVERTING: Final = words_of("off out up from away against")
 _GOVERNING: Final = words_of("from of on about against up with off")
 _DENYING: Final = words_of("un in im il ir dis non de mis")
+_NARROWING: Final = NEGATIONS.union(EXCEPTIONS, words_of("just even"))
+_BEFORE_NARROWED: Final = words_of("to a an the my our your his her its their this that these those")
+"""Words that may stand between a denial and what it denies: `not to vote`, `to not vote`."""
+_CONTRACTED_WITH_NOT: Final = words_of("can will shall")
+_FREE_OF: Final = re.compile(r"\w-free\b", re.IGNORECASE)
 MIN_DENIED: Final = 4
 """Letters of a word that a beginning may deny."""
 MAX_PUT_IN: Final = 2
@@ -97,14 +104,49 @@ def _has_other_number(found: Comparison) -> bool:
 
 
 def _has_other_unit(found: Comparison) -> bool:
-    return bool(found.prompt.units - found.cached.units and found.cached.units - found.prompt.units)
+    prompt, cached = found.prompt, found.cached
+    if prompt.letters.has_other_unit(cached.letters):
+        return True
+    return bool(prompt.units - cached.units and cached.units - prompt.units)
 
 
 def _is_denied(found: Comparison) -> bool:
     prompt, cached = found.prompt, found.cached
     if (prompt.num_negations, prompt.exceptions) != (cached.num_negations, cached.exceptions):
         return True
-    return _averted(prompt.words) != _averted(cached.words)
+    if _is_free_of_it(found) or _averted(prompt.words) != _averted(cached.words):
+        return True
+    if found.only_prompt or found.only_cached:
+        return False
+    guards = GUARDS.get(prompt.language)
+    narrowing, before = (_NARROWING, _BEFORE_NARROWED) if guards is None else (guards.narrowing, guards.articles)
+    ours, theirs = (_narrowed_words(text.words, narrowing, before) for text in (prompt, cached))
+    return ours != theirs and "" not in ours and "" not in theirs
+
+
+def _narrowed_words(words: Sequence[Word], narrowing: frozenset[str], skipped: frozenset[str]) -> list[str]:
+    """Return the stem behind each word that denies or narrows, sorted.
+
+    It is empty for one at the end of its text, and for a contracted `not`, which stands before who does it.
+    """
+    found = []
+    for at, word in enumerate(words):
+        if word.text in narrowing:
+            behind = next((behind for behind in words[at + 1 :] if behind.text not in skipped), None)
+            is_contracted = word.text == "not" and at > 0 and words[at - 1].text in _CONTRACTED_WITH_NOT
+            if behind is None or (is_contracted and behind.text not in QUANTITIES):
+                found.append("")
+            else:
+                found.append(behind.stem)
+    return sorted(found)
+
+
+def _is_free_of_it(found: Comparison) -> bool:
+    """Return whether one text is about a thing without what the other names: `sugar-free gum`, `sugar gum`."""
+    return any(
+        _FREE_OF.search(text.source) is not None and all(word.text != "free" for word in other.words)
+        for text, _, other in found.sides
+    )
 
 
 def _has_opposite(found: Comparison) -> bool:
@@ -143,6 +185,8 @@ def _is_half_of_a_pair(found: Comparison) -> bool:
 
 
 def _has_other_name(found: Comparison) -> bool:
+    if found.prompt.letters.has_other_word(found.cached.letters):
+        return True
     if all(any(word.is_name for word in words) for words in (found.only_prompt, found.only_cached)):
         return True
     return any(

@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.cache.grammar.code_tokens import CodeTokens, code_tokens
 from gateway.cache.grammar.language_guards import GUARDS, LanguageGuards
+from gateway.cache.grammar.letter_case import LetterCase, letter_case
 from gateway.cache.grammar.lexicon import (
     AMOUNTS,
     COMMON_WORDS,
@@ -50,6 +51,7 @@ _NOUNS_IN_CAPITALS: Final = frozenset({"german"})
 _SAME_IN_LOWER_CASE: Final = frozenset({"US", "IT", "WHO", "D", "M", "S", "T"})
 """Names that are words of grammar in lower case."""
 _BEFORE_MONTHS: Final = words_of("in of by since until till from to early late mid last next during")
+_JOINED_ARTICLES: Final = words_of("l un")
 _RESULTS: Final = words_of("do return mean print give")
 _SCALES: Final = frozenset({"hundred", "thousand", "million", "billion", "trillion"})
 _CURRENCIES: Final = frozenset("$€£¥₹")
@@ -91,6 +93,8 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
     """Its language by its words; UNGUARDED for one without guards."""
     code: CodeTokens
     """The parts in which each sign counts."""
+    letters: LetterCase
+    """The words whose capitals count."""
     grammar: SentenceGrammar
     """Its modals, tenses and quantities."""
     is_whole: bool
@@ -129,6 +133,7 @@ class Wording(msgspec.Struct, frozen=True, gc=False):
             _stems_of_clauses(text, reader.known),
             language,
             code,
+            letter_case(text),
             sentence_grammar(reader.lowered if language == ENGLISH_NAME else (), question),
             is_whole,
         )
@@ -266,7 +271,14 @@ class _Reader:
         """Read the words again as those of a language with guards; English words may stand among them."""
         num_english = sum(word in NEGATIONS and word not in guards.small | guards.negations for word in self.lowered)
         self.num_negations, self.exceptions = guards.num_negations(self.lowered) + num_english, []
-        self.words = [word._replace(stem=guards.same.get(word.text, word.stem)) for word in self.words]
+        self.words = [
+            word._replace(stem=guards.same.get(word.text) or self._stem_behind_article(word)) for word in self.words
+        ]
+
+    def _stem_behind_article(self, word: Word) -> str:
+        """Return the stem of a word without an article that is joined to it: `homme` for `l'homme`."""
+        article, _, thing = word.text.partition("'")
+        return self.known[thing].word.stem if thing and article in _JOINED_ARTICLES else word.stem
 
     def _numeral(self, at: int) -> tuple[str, None] | None:
         """Return the value of a Roman numeral or of `one`; a single letter is a numeral behind some words only."""

@@ -22,6 +22,9 @@ from gateway.cache.similarity.normal_form import normal_form
         ("don’t", "don't"),
         ("line\none", "line one"),
         ("null\x00byte", "nullbyte"),
+        ("2³ + 10⁻³ and x² of (a+b)²", "2^3 + 10^-3 and x^2 of (a+b)^2"),
+        ("101₂ and 2ⁿ", "101_2 and 2^n"),
+        ("20 m², 3cm², H₂O and Fe²⁺", "20 m2, 3cm2, H2O and Fe2+"),
     ],
 )
 def test_what_seems_the_same_is_the_same(shown: str, plain: str) -> None:

@@ -51,3 +51,17 @@ def test_accents_that_were_not_typed_are_put_back() -> None:
     assert respelled(typed, stored).text == stored.text.removeprefix("¿ ")
     other = Wording.of("¿Cuál es el año de la garza y su papá?")
     assert respelled(Wording.of("¿Cuál es el ano de la garza y su papá?"), other).text != other.text
+
+
+def test_accents_that_tell_two_words_apart_stay() -> None:
+    model = MatchModel.shipped()
+    pairs = [
+        ("What does lame mean here?", "What does lamé mean here?"),
+        ("How do I resume a choir?", "How do I résumé a choir?"),
+        ("¿Qué significa papa en Braga?", "¿Qué significa papá en Braga?"),
+        ("How do I type n on a harp?", "How do I type ñ on a harp?"),
+    ]
+    for bare, accented in pairs:
+        assert model.match_probability(bare, accented, similarity=0.99, runner_up=None, track=None) == 0.0
+    cafe = model.match_probability("Is a cafe warm?", "Is a café warm?", similarity=0.99, runner_up=None, track=None)
+    assert cafe == SAME_BUT_SLIPS
