@@ -82,3 +82,13 @@ def test_a_draft_of_which_the_records_know_nothing_is_called_unknown(page: Page)
     )
     expect(planned).to_contain_text("Good answers: the records cannot tell: no overlap for 100.0%")
     expect(planned).to_contain_text("spare was never chosen for such requests on route main")
+
+
+def test_a_draft_that_refuses_recorded_requests_warns_of_it_first(page: Page) -> None:
+    draft = POLICY.replace("models: [auto]", "models: [other]").replace(
+        "explore: {ratio: 0.2}", "explore: {ratio: 0.1}"
+    )
+    plan(page, draft)
+    planned = page.locator("#planned")
+    expect(planned.locator("p.warn")).to_contain_text("would be refused: model_not_found (in force: 0)")
+    expect(planned).to_contain_text("from main to refused")
