@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from math import sqrt
 from typing import Final, Literal
 from zlib import crc32
@@ -103,16 +103,20 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     """Results of one policy over all requests."""
 
     routes: dict[str, float]
+    """Shares of all requests; those without a route are in `errors`."""
     deployments: dict[str, float]
-    """Shares of the answered requests; `cache` is one of the keys."""
+    """Shares of all requests that each answers; `cache` is one of the keys."""
     hit_ratio: float
+    """Share of the answered requests."""
     hit_ratio_error: float
     """Half the width of the hit ratio's 95 % interval."""
     cost_per_1k: float | None
     shed_ratio: float
+    """Share of all requests."""
     ttft_p50_ms: float | None
     ttft_p95_ms: float | None
     errors: dict[str, int]
+    """Number of requests that the policy refuses, by error code."""
 
 
 class ReplayOutcome(msgspec.Struct, frozen=True, gc=False):
@@ -283,19 +287,18 @@ def pair_key(weak: str, strong: str) -> str:
 
 def summarize(outcomes: Sequence[ReplayOutcome]) -> Side:
     """Return the shares, ratios and quantiles of one side."""
-    routed = [outcome for outcome in outcomes if not outcome.error]
-    answered = [outcome for outcome in routed if outcome.ended == "answered"]
-    num = max(len(routed), 1)
+    num = max(len(outcomes), 1)
+    answered = [outcome for outcome in outcomes if outcome.ended == "answered"]
     hit_ratio = sum(outcome.is_hit for outcome in answered) / max(len(answered), 1)
     costs = [outcome.cost for outcome in answered if outcome.cost is not None]
     times = sorted(outcome.ttft_ms for outcome in answered if outcome.ttft_ms is not None)
     return Side(
-        routes=_shares([outcome.route for outcome in routed]),
-        deployments=_shares([outcome.deployment for outcome in answered]),
+        routes=_shares([outcome.route for outcome in outcomes if not outcome.error], num),
+        deployments=_shares([outcome.deployment for outcome in answered], num),
         hit_ratio=hit_ratio,
         hit_ratio_error=_Z * sqrt(hit_ratio * (1 - hit_ratio) / max(len(answered), 1)),
         cost_per_1k=1000 * sum(costs) / len(costs) if any(costs) else None,
-        shed_ratio=sum(outcome.ended == "shed" for outcome in routed) / num,
+        shed_ratio=sum(outcome.ended == "shed" for outcome in outcomes) / num,
         ttft_p50_ms=times[len(times) // 2] if times else None,
         ttft_p95_ms=times[int(0.95 * len(times))] if times else None,
         errors=_counts([outcome.error for outcome in outcomes if outcome.error]),
@@ -364,6 +367,5 @@ def _counts(names: Iterable[str]) -> dict[str, int]:
     return counts
 
 
-def _shares(names: Sequence[str]) -> dict[str, float]:
-    counts: Mapping[str, int] = _counts(names)
-    return {name: count / len(names) for name, count in sorted(counts.items())}
+def _shares(names: Iterable[str], num: int) -> dict[str, float]:
+    return {name: count / num for name, count in sorted(_counts(names).items())}

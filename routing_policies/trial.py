@@ -16,12 +16,12 @@ from msgspec import Meta
 from routing_policies.estimation.confidence import ratio_bounds
 from routing_policies.policy.diff import PolicyChange
 
-Measure = Literal["error", "slow", "shed", "wrong", "audit"]
-MEASURES: Final[tuple[Measure, ...]] = ("error", "slow", "shed", "wrong", "audit")
+Measure = Literal["error", "rejected", "slow", "shed", "wrong", "audit"]
+MEASURES: Final[tuple[Measure, ...]] = ("error", "rejected", "slow", "shed", "wrong", "audit")
 """Ratios of a trial.
 
-In order: failed requests; first tokens later than the old policy's 95th percentile; requests shed; answers that
-feedback marked as wrong; answers that audits found wrong.
+In order: failed requests; requests that the policy or its deployment rejects as wrong; first tokens later than the old
+policy's 95th percentile; requests shed; answers that feedback marked as wrong; answers that audits found wrong.
 """
 
 Verdict = Literal["worse", "no worse so far", "too few"]
@@ -35,6 +35,7 @@ class TrialGuard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Largest rise of each ratio under the new policy."""
 
     max_error_rise: Rise = 0.01
+    max_rejected_rise: Rise = 0.01
     max_slow_rise: Rise = 0.05
     max_shed_rise: Rise = 0.02
     max_wrong_rise: Rise = 0.02
@@ -44,7 +45,12 @@ class TrialGuard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def limit(self, measure: Measure) -> float:
         """Return the rise allowed for a measure."""
-        limits = {"error": self.max_error_rise, "slow": self.max_slow_rise, "shed": self.max_shed_rise}
+        limits = {
+            "error": self.max_error_rise,
+            "rejected": self.max_rejected_rise,
+            "slow": self.max_slow_rise,
+            "shed": self.max_shed_rise,
+        }
         return limits.get(measure, self.max_wrong_rise)
 
 

@@ -51,6 +51,11 @@ class CallerAccess:
         stored = (key for key in self._keys.all() if key.tenant in tenants and self._keys.is_usable(key))
         return written + sum(key != without for key in stored)
 
+    def without_tenant(self) -> list[StoredKey]:
+        """Return the keys that would work if the policy in force had their tenants."""
+        tenants = {tenant.id for tenant in self._policy().tenants}
+        return [key for key in self._keys.all() if key.tenant not in tenants and self._keys.is_usable(key)]
+
     def locks_out(self, policy: Policy) -> bool:
         """Return whether the policy would leave nobody who may call, although there is somebody now."""
         if not self.is_required(policy) or self.num_usable(policy):

@@ -11,13 +11,12 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from gateway.access.audit_log import AuditLog
-from gateway.admin.api.fields import RequestBody
+from gateway.admin.api.fields import Remark, RequestBody
 from gateway.admin.api.request import AdminRequest, serves
 from gateway.api.application import ApiResponse
 from gateway.deployments.live import LiveDeployment
 from gateway.deployments.load_report import AdapterName
 from gateway.errors import InvalidRequest, NotFound, UpstreamFailed
-from gateway.policies.revision import MAX_REASON_CHARS
 from gateway.upstreams.http1.errors import UpstreamError
 from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
 
@@ -37,7 +36,7 @@ class AdapterOrder(RequestBody, frozen=True, kw_only=True):
     adapter: AdapterName
     path: Annotated[str, Meta(min_length=1, max_length=1024)]
     """Folder of the adapter, relative to the engines' `lora_dir`."""
-    reason: Annotated[str, Meta(max_length=MAX_REASON_CHARS)] = ""
+    reason: Remark = ""
 
 
 class AdapterOrders:

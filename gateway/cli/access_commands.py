@@ -15,6 +15,7 @@ from gateway.cli.admin_client import open_client
 from gateway.cli.commands import CommandError, UsageError
 from gateway.cli.parsing.arguments import count, duration_s
 from gateway.cli.parsing.command_parser import command_group
+from gateway.cli.supervisor.console import cells
 
 Json = dict[str, Any]
 Command = Callable[[argparse.Namespace], int]
@@ -136,8 +137,8 @@ def list_keys(options: argparse.Namespace) -> int:
     with open_client(options) as client:
         found = client.get("keys" + (f"?tenant={options.tenant}" if options.tenant else ""))
     rows = [
-        f"{key['tenant']:<20} {key['id']:<24} {key['state']:<9} {key['source']:<9} {_when(key['expires_at'])}"
-        for key in found["keys"]
+        f"{key['tenant']:<20} {key['id']:<24} {_state(key):<9} {key['source']:<9} {_when(key['expires_at'])}"
+        for key in cells(found["keys"])
     ]
     return print_done(options, found, "\n".join(rows) or "there are no keys")
 
@@ -149,7 +150,7 @@ def list_tenants(options: argparse.Namespace) -> int:
     rows = [
         f"{item['id']:<20} keys: {item['keys']['document']} in the document, {item['keys']['store']} in the store; "
         f"{item['requests_last_day']} requests in the last day"
-        for item in found["tenants"]
+        for item in cells(found["tenants"])
     ]
     return print_done(options, found, "\n".join(rows) or "the policy names no tenants")
 
@@ -183,7 +184,7 @@ def list_admins(options: argparse.Namespace) -> int:
     """Print the admins, one a line."""
     with open_client(options) as client:
         found = client.get("admins")
-    rows = [f"{admin['name']:<24} {admin['role']}" for admin in found["admins"]]
+    rows = [f"{admin['name']:<24} {admin['role']}" for admin in cells(found["admins"])]
     return print_done(
         options,
         found,
@@ -216,7 +217,7 @@ def list_audit(options: argparse.Namespace) -> int:
     rows = [
         f"{item['seq']:>5}  {_when(item.get('at'))}  {item.get('author', ''):<12} {item['action']:<16} "
         f"{item.get('target', '')}  {item.get('reason', '')}".rstrip()
-        for item in found["entries"]
+        for item in cells(found["entries"])
     ]
     return print_done(options, found, "\n".join(rows) or "nothing was changed yet")
 
@@ -251,6 +252,11 @@ def _password(options: argparse.Namespace) -> str:
     if getpass.getpass("again: ") != password:
         raise CommandError("the two are different; nothing was changed")
     return password
+
+
+def _state(key: Json) -> str:
+    """Return the state of a key; one that only lacks its tenant in the policy in force works for nobody."""
+    return "no tenant" if key["state"] in ("active", "expiring") and not key["has_tenant"] else str(key["state"])
 
 
 def _when(at: float | None) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.access.local_token import FILE_NAME, read_token
 from gateway.cli.commands import CommandError, UsageError, settings
+from gateway.cli.supervisor.console import cells
 
 if TYPE_CHECKING:
     import ssl
@@ -25,11 +26,23 @@ _COMMANDS: Final = {
     "GET /admin/api/keys lists": "penstock keys list shows",
     "GET /admin/api/policy/revisions lists": "penstock policy history shows",
     "GET /v1/models lists what this key may use": "penstock policy show has every route",
+    'send "then": "keyless" (programs on this machine call without a key) or "nobody"': (
+        "give --then keyless (programs on this machine call without a key) or --then nobody"
+    ),
     "GET /v1/models lists what it may use": "penstock tenants list and penstock policy show have what it may use",
 }
-"""Endpoints in the API's messages, and the commands that do the same."""
+"""Requests in the API's messages, and the commands that do the same."""
 
 Json = dict[str, Any]
+
+
+class OutdatedEdit(CommandError):
+    """Error for a change that was made on an older revision than the newest one."""
+
+    def __init__(self, message: str, newest: str) -> None:
+        super().__init__(message)
+        self.newest = newest
+        """Entity tag of the newest revision, without quotes."""
 
 
 class AdminClient:
@@ -69,7 +82,12 @@ class AdminClient:
         if_match: str | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> Json:
-        """Send one request and return the JSON object. Raises CommandError with the gateway's message."""
+        """Send one request and return the JSON object.
+
+        Raises:
+            OutdatedEdit: `if_match` names no longer the newest revision.
+            CommandError: The gateway refused it, with its message, or did not answer.
+        """
         import httpx
 
         headers = {} if if_match is None else {"if-match": if_match}
@@ -83,21 +101,25 @@ class AdminClient:
             message = f"{self.shown} answers {reply.status_code} and no JSON; --url names the admin listener"
             raise CommandError(message) from None
         if reply.is_error:
-            raise CommandError(self._explained(answer.get("error", {}), reply.status_code))
+            raise self._refusal(cells(answer.get("error", {})), reply.status_code)
         return answer
 
     def _unreachable(self, reason: str) -> str:
         return f"no gateway answers at {self.shown} ({reason}); {self._remedy}"
 
-    def _explained(self, error: Json, status: int) -> str:
+    def _refusal(self, error: Json, status: int) -> CommandError:
         problems = [
             f"{self._source}:{found['line']}:{found['column']}: "
             + (f"{found['path']}: {found['message']}" if found["path"] else found["message"])
             for found in error.get("problems", ())
         ]
-        conflict = [f"  {change['text']}" for change in error.get("conflict", {}).get("changes", ())]
+        conflict = error.get("conflict", {})
+        changes = [f"  {change['text']}" for change in conflict.get("changes", ())]
         message = "the policy is no good, and nothing was changed" if problems else _in_commands(error, status)
-        return "\n".join([message, *problems, *(["what was changed meanwhile:", *conflict] if conflict else [])])
+        lines = [message, *problems, *(["what was changed meanwhile:", *changes] if changes else [])]
+        if conflict:
+            return OutdatedEdit("\n".join(lines), conflict["theirs"]["etag"].strip('"'))
+        return CommandError("\n".join(lines))
 
 
 def _in_commands(error: Json, status: int) -> str:
@@ -115,33 +137,39 @@ def open_client(options: argparse.Namespace, *, source: str = "policy") -> Admin
         CommandError: No gateway runs there.
         UsageError: The token or an argument is wrong.
     """
+    return client_of(settings(options), url=options.url, token_file=options.token_file, source=source)
+
+
+def client_of(
+    config: GatewayConfig, *, url: str | None = None, token_file: Path | None = None, source: str = "policy"
+) -> AdminClient:
+    """Open a client for the gateway at `url`, else for the one in the runtime directory; raises as `open_client`."""
     import httpx
 
     from gateway.cli.supervisor.probe import base_url_of
     from gateway.config.running import running_product
 
-    if options.url and not options.url.startswith(("http://", "https://")):
-        raise UsageError(f"--url: expected one such as http://127.0.0.1:8081, got {options.url!r}")
-    config = settings(options)
+    if url and not url.startswith(("http://", "https://")):
+        raise UsageError(f"--url: expected one such as http://127.0.0.1:8081, got {url!r}")
     running = running_product(config.process.runtime_dir)
     listen, tls_cert = (config.admin.listen, config.admin.tls_cert) if running is None else running.admin_listener
-    token = _token(options, config, is_expected=bool(options.url) or running is not None)
-    is_socket = listen.startswith("unix:") and not options.url
+    token = _token(token_file, config, is_expected=bool(url) or running is not None)
+    is_socket = listen.startswith("unix:") and not url
     transport = httpx.HTTPTransport(uds=listen.removeprefix("unix:")) if is_socket else None
-    url = options.url or ("http://localhost" if is_socket else base_url_of(listen, is_tls=tls_cert is not None))
+    base_url = url or ("http://localhost" if is_socket else base_url_of(listen, is_tls=tls_cert is not None))
     try:
         client = httpx.Client(
-            base_url=url,
+            base_url=base_url,
             headers={"authorization": f"Bearer {token}"},
             timeout=TIMEOUT_S,
             transport=transport,
             trust_env=False,
-            verify=_verification(None if options.url else tls_cert),
+            verify=_verification(None if url else tls_cert),
         )
     except httpx.InvalidURL as error:
         raise UsageError(f"--url: {error}; expected one such as http://127.0.0.1:8081") from error
-    remedy = "check --url, or leave it out for what runs in --runtime-dir" if options.url else START_REMEDY
-    return AdminClient(client, shown=listen if is_socket else url, remedy=remedy, source=source)
+    remedy = "check --url, or leave it out for what runs in --runtime-dir" if url else START_REMEDY
+    return AdminClient(client, shown=listen if is_socket else base_url, remedy=remedy, source=source)
 
 
 def _verification(tls_cert: Path | None) -> ssl.SSLContext:
@@ -156,13 +184,13 @@ def _verification(tls_cert: Path | None) -> ssl.SSLContext:
         raise UsageError(f"admin.{error}") from error
 
 
-def _token(options: argparse.Namespace, config: GatewayConfig, *, is_expected: bool) -> str:
+def _token(token_file: Path | None, config: GatewayConfig, *, is_expected: bool) -> str:
     """Return the API token; without one, `is_expected` tells whether a gateway runs that should have made it."""
-    path: Path = options.token_file or config.admin.token_file or config.process.runtime_dir / FILE_NAME
+    path: Path = token_file or config.admin.token_file or config.process.runtime_dir / FILE_NAME
     try:
         return read_token(path)
     except FileNotFoundError as error:
-        if options.token_file is None and not is_expected:
+        if token_file is None and not is_expected:
             raise CommandError(f"no penstock runs in {config.process.runtime_dir}; {START_REMEDY}") from error
         message = f"{path}: there is no such file; give --token-file with an API token, or --runtime-dir"
         raise UsageError(message) from error

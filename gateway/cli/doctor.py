@@ -19,6 +19,8 @@ import msgspec
 from gateway.app.connections.certificates import read_certificates
 from gateway.app.connections.store_opening import open_examined
 from gateway.app.policy_acceptance import policy_checks
+from gateway.cli.admin_client import client_of
+from gateway.cli.commands import CommandError
 from gateway.cli.machine_checks import (
     Check,
     available_memory_bytes,
@@ -30,6 +32,7 @@ from gateway.cli.machine_checks import (
     check_python,
     is_installed,
 )
+from gateway.cli.supervisor.console import one_line
 from gateway.cli.supervisor.launch import (
     SIZES,
     LaunchError,
@@ -75,6 +78,7 @@ def examine(config: GatewayConfig) -> Iterator[Check]:
     yield check_runtime_dir(config.process.runtime_dir)
     yield from check_certificates(config)
     yield check_policy(config)
+    yield from check_policy_in_force(config)
     yield from check_store(config)
     for size in () if missing_engine_packages() else SIZES:
         try:
@@ -124,6 +128,29 @@ def check_policy(config: GatewayConfig) -> Check:
         remedy = f"penstock policy check {shlex.quote(str(config.policy.document))}"
         return Check(name="policy", level="fail", message=first + more, remedy=remedy)
     return Check(name="policy", level="ok", message=f"{config.policy.document}, revision {found.revision}")
+
+
+def check_policy_in_force(config: GatewayConfig) -> Iterator[Check]:
+    """Check that what runs here serves the newest policy; nothing where nothing runs."""
+    if running_product(config.process.runtime_dir) is None:
+        return
+    try:
+        with client_of(config) as client:
+            found = client.get("policy")
+    except CommandError as error:
+        remedy = "see penstock policy history, with --token-file where it needs a login"
+        message = f"what is in force here is not known: {one_line(str(error))}"
+        yield Check(name="policy", level="warn", message=message, remedy=remedy)
+        return
+    status = found["status"]
+    if status["is_current"]:
+        yield Check(name="policy", level="ok", message=f"revision {status['revision']} is in force")
+        return
+    remedy = f"penstock policy check {shlex.quote(str(config.policy.document))}"
+    if found["source"] == "store":
+        remedy = "give this gateway what the revision needs, or go back: penstock policy history and rollback"
+    message = f"revision {status['revision']} is in force, not the newest: {one_line(status['error'])}"
+    yield Check(name="policy", level="fail", message=message, remedy=remedy)
 
 
 def check_store(config: GatewayConfig) -> Iterator[Check]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from gateway.cli.admin_client import AdminClient, add_connection, open_client
 from gateway.cli.commands import CommandError, UsageError
-from gateway.cli.supervisor.console import plain
+from gateway.cli.supervisor.console import cells, plain
 
 _HOME: Final = "\x1b[H\x1b[J"
 _LATEST: Final = 20
@@ -127,14 +127,14 @@ def show_request(options: argparse.Namespace) -> int:
 
         with open_client(options) as client:
             found = client.get(f"requests/{quote(options.request_id, safe='')}")["request"]
-        print(json.dumps(found) if options.json else plain(render_request(found)))
+        print(json.dumps(found) if options.json else render_request(cells(found)))
         return 0
     with open_client(options) as client:  # before stdin is read: the flags may be wrong
         document = {"request": _read_request(options.request)}
         if options.tenant is not None:
             document["tenant"] = options.tenant
         found = client.call("POST", "explain", document)
-    print(json.dumps(found) if options.json else plain(render_preview(found)))
+    print(json.dumps(found) if options.json else render_preview(cells(found)))
     return 0
 
 

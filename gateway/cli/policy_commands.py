@@ -5,20 +5,22 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from gateway.cli.actions import add_action, print_json
-from gateway.cli.admin_client import AdminClient, open_client
+from gateway.cli.admin_client import AdminClient, OutdatedEdit, open_client
 from gateway.cli.commands import CommandError, UsageError
 from gateway.cli.parsing.arguments import count, duration_s
 from gateway.cli.parsing.command_parser import command_group
-from gateway.cli.plans.evaluation import evaluation_lines
+from gateway.cli.plans.exported import ExportedPolicy, exported, read_export, rebase_file
+from gateway.cli.plans.replayed import replay_lines
 from gateway.cli.policy_file_commands import print_proof
-from gateway.cli.supervisor.console import plain
+from gateway.cli.supervisor.console import cells, one_line
 
 Json = dict[str, Any]
 MAX_REASON_CHARS = 500
@@ -60,7 +62,11 @@ def add_policy_life(actions: Any) -> None:
 
 def _add_change(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", required=True, metavar="TEXT", help="for those who read the history")
-    parser.add_argument("--if-match", metavar="ETAG", help="refuse unless it is in force (default: what was compared)")
+    parser.add_argument(
+        "--if-match",
+        metavar="ETAG",
+        help="refuse unless it is in force (default: the exported revision that the file names, else the compared one)",
+    )
     parser.add_argument("--yes", "-y", action="store_true", help="do not prompt")
 
 
@@ -88,14 +94,16 @@ def start_canary(options: argparse.Namespace) -> int:
     if not 1 <= options.percent <= 100:
         raise UsageError(f"--percent: expected 1 to 100, got {options.percent}")
     _require_terminal(options)
-    document, reason = _text(options.file), _reason(options)
-    body: Json = {"document": document, "reason": reason, "percent": options.percent}
+    text, reason = _text(options.file), _reason(options)
+    file = read_export(text)
+    body: Json = {"document": file.document, "reason": reason, "percent": options.percent}
     body |= {"tenants": options.tenant} if options.tenant else {}
     body |= {"promote_after_s": options.promote_after_s} if options.promote_after_s is not None else {}
     with open_client(options, source=str(options.file)) as client:
-        etag = options.if_match or client.get("policy")["etag"]
-        _confirmed(options, client, document)
-        canary = client.call("POST", "policy/canary", body, if_match=etag)["canary"]
+        etag = options.if_match or file.base or client.get("policy")["etag"]
+        _confirmed(options, client, text)
+        with _ways_out(options, file):
+            canary = client.call("POST", "policy/canary", body, if_match=etag)["canary"]
     if options.json:
         print_json(canary)
     else:
@@ -110,11 +118,11 @@ def show_canary(options: argparse.Namespace) -> int:
     if options.json:
         print_json(found)
         return 0
-    shown = ([found["canary"]] if found["canary"] else found["past"])[:1]
+    shown = cells(([found["canary"]] if found["canary"] else found["past"])[:1])
     for canary in shown:
         print(_canary_line(canary))
         for metric in canary["evidence"].get("metrics", ()):
-            print(f"  {metric['name']:<6} {_arm(metric['new'])} against {_arm(metric['old'])}: {metric['verdict']}")
+            print(f"  {metric['name']:<8} {_arm(metric['new'])} against {_arm(metric['old'])}: {metric['verdict']}")
     if not shown:
         print("there was none yet")
     return 0
@@ -131,7 +139,7 @@ def stop_canary(options: argparse.Namespace) -> int:
     """Stop the canary: no request is served by its policy any more."""
     with open_client(options) as client:
         canary = client.call("POST", "policy/canary/stop", {"reason": _reason(options)})["canary"]
-    print_json(canary) if options.json else print(_canary_line(canary))
+    print_json(canary) if options.json else print(_canary_line(cells(canary)))
     return 0
 
 
@@ -139,8 +147,8 @@ def _canary_line(canary: Json) -> str:
     begun = f"canary {canary['id']} ({canary['revision']}), {canary['percent']} %, by {canary['author']}"
     begun += f": {canary['reason']}"
     if canary["state"] == "running":
-        return plain(f"{begun}; running")
-    return plain(f"{begun}; {canary['state'].replace('_', ' ')} by {canary['ended_by']}: {canary['why']}")
+        return f"{begun}; running"
+    return f"{begun}; {canary['state'].replace('_', ' ')} by {canary['ended_by']}: {canary['why']}"
 
 
 def _arm(arm: Json) -> str:
@@ -156,7 +164,7 @@ def diff_policies(options: argparse.Namespace) -> int:
             changes = client.call("POST", "policy/diff", {"document": _text(options.old)})["changes"]
     else:
         changes = _changes(options, options.old, options.new)
-    print_json(changes) if options.json else _print_changes(changes)
+    print_json(changes) if options.json else _print_changes(cells(changes))
     return 0
 
 
@@ -172,9 +180,11 @@ def plan_policy(options: argparse.Namespace) -> int:
             "\n".join(f"{options.file}:{item['line']}:{item['column']}: {item['message']}" for item in plan["problems"])
         )
     else:
-        _print_changes(plan["changes"])
-        _print_blast(plan["blast_radius"])
-        _print_replay(plan)
+        shown = cells(plan)
+        _print_changes(shown["changes"])
+        _print_blast(shown["blast_radius"])
+        replay = shown["replay"]
+        print(f"no replay: {shown['replay_why_not']}" if replay is None else "\n".join(replay_lines(replay)))
         if plan["proof"] is not None:
             print_proof(plan["proof"], str(options.file), mark="warning: ")
     return 0 if plan["ok"] else 1
@@ -183,14 +193,17 @@ def plan_policy(options: argparse.Namespace) -> int:
 def apply_policy(options: argparse.Namespace) -> int:
     """Apply a document after showing its changes and a confirmation."""
     _require_terminal(options)
-    document, reason = _text(options.file), _reason(options)
+    text, reason = _text(options.file), _reason(options)
+    file = read_export(text)
     with open_client(options, source=str(options.file)) as client:
-        etag = options.if_match or client.get("policy")["etag"]
-        plan = _confirmed(options, client, document)
-        if plan is None:
-            return 0
-        done = client.call("PUT", "policy", {"document": document, "reason": reason}, if_match=etag)
-    return _report(options, done)
+        etag = options.if_match or file.base or client.get("policy")["etag"]
+        _confirmed(options, client, text)
+        body = {"document": file.document, "reason": reason}
+        with _ways_out(options, file):
+            done = client.call("PUT", "policy", body, if_match=etag)
+    _report(options, done)
+    _rebase(options, file, done["etag"])
+    return 0
 
 
 def roll_back(options: argparse.Namespace) -> int:
@@ -200,8 +213,7 @@ def roll_back(options: argparse.Namespace) -> int:
     with open_client(options) as client:
         etag = options.if_match or client.get("policy")["etag"]
         document = client.get(f"policy/revisions/{options.revision}")["document"]
-        if _confirmed(options, client, document) is None:
-            return 0
+        _confirmed(options, client, document)
         body = {"revision": options.revision, "reason": reason}
         done = client.call("POST", "policy/rollback", body, if_match=etag)
     return _report(options, done)
@@ -212,16 +224,24 @@ def show_history(options: argparse.Namespace) -> int:
     with open_client(options) as client:
         found = client.get(f"policy/revisions?limit={options.limit}")
         canaries = client.get("policy/canary")
+        now = client.get("policy")
     if options.json:
-        print_json({**found, "canaries": canaries["past"]})
+        print_json({**found, "canaries": canaries["past"], "status": now["status"]})
         return 0
     if found["source"] == "file":
         print("the policy is a file; its history is wherever the file's is")
-    for line in found["revisions"]:
+    status, newest = now["status"], now["revision"]
+    if not status["is_current"]:
+        print(f"warning: revision {status['revision']} is in force at this gateway: {one_line(status['error'])}")
+    for line in cells(found["revisions"]):
         when = datetime.fromtimestamp(line["at"], UTC).strftime("%Y-%m-%d %H:%M:%S")
         kind = f"{line['kind']} of {line['of']}" if line["of"] else line["kind"]
-        shown = f"{line['number']:>5}  {line['revision']}  {when}Z  {line['author']:<12} {kind:<14} {line['reason']}"
-        print(plain(shown))
+        is_refused = line["number"] == newest["number"] and line["revision"] != status["revision"]
+        mark = "refused: " if is_refused else ""
+        print(
+            f"{line['number']:>5}  {line['revision']}  {when}Z  {line['author']:<12} {kind:<14} {mark}{line['reason']}"
+        )
+    canaries = cells(canaries)
     for canary in [*([canaries["canary"]] if canaries["canary"] else []), *canaries["past"]][: options.limit]:
         print(_canary_line(canary))
     return 0
@@ -232,13 +252,14 @@ def export_policy(options: argparse.Namespace) -> int:
     with open_client(options) as client:
         path = "policy" if options.revision is None else f"policy/revisions/{options.revision}"
         found = client.get(path)
-    document = found["document"]
+    etag, document = found["revision"]["etag"], found["document"]
+    text = document if found.get("source") == "file" else exported(document, etag).render()
     if options.output is not None:
-        _write(options.output, document, may_replace=True)
+        _write(options.output, text, may_replace=True)
     if options.json:
         print_json({"revision": found["revision"], "document": document})
     elif options.output is None:
-        sys.stdout.write(document)
+        sys.stdout.write(text)
     return 0
 
 
@@ -275,8 +296,30 @@ def import_policy(options: argparse.Namespace) -> int:
     return 0
 
 
-def _confirmed(options: argparse.Namespace, client: AdminClient, document: str) -> Json | None:
-    """Return the plan of a change that the user has agreed to.
+@contextmanager
+def _ways_out(options: argparse.Namespace, file: ExportedPolicy) -> Iterator[None]:
+    """Name what to do next when another edit was faster than that of a file; raises CommandError."""
+    try:
+        yield
+    except OutdatedEdit as error:
+        source = f'{options.file} has the line "# revision {file.base}". ' if file.base and not options.if_match else ""
+        raise CommandError(
+            f"{error}\n{source}To keep both changes, run penstock policy export and make yours there; "
+            f"to undo the other one, give --if-match {error.newest}."
+        ) from None
+
+
+def _rebase(options: argparse.Namespace, file: ExportedPolicy, etag: str) -> None:
+    """Let the next edit of an exported file begin with the revision that it has just become."""
+    try:
+        if rebase_file(options.file, file, etag) and not options.json:
+            print(f'{options.file}: its first line is "# revision {etag.strip(chr(34))}" now')
+    except OSError as error:
+        print(f"{options.file}: still has the line of revision {file.base} ({error.strerror})", file=sys.stderr)
+
+
+def _confirmed(options: argparse.Namespace, client: AdminClient, document: str) -> None:
+    """Show the plan of a change, and return when the user has agreed to it.
 
     Raises:
         CommandError: The policy is invalid, or the user declined.
@@ -287,13 +330,11 @@ def _confirmed(options: argparse.Namespace, client: AdminClient, document: str) 
         problems = [_rendered(getattr(options, "file", "policy"), problem) for problem in plan["problems"]]
         raise CommandError("\n".join(["the policy is no good, and nothing was changed", *problems]))
     if not options.json:
-        _print_changes(plan["changes"])
-        _print_blast(plan["blast_radius"])
-    if options.yes:
-        return plan
-    if input("go ahead? [y/N] ").strip().lower() not in ("y", "yes"):
+        shown = cells(plan)
+        _print_changes(shown["changes"])
+        _print_blast(shown["blast_radius"])
+    if not options.yes and input("go ahead? [y/N] ").strip().lower() not in ("y", "yes"):
         raise CommandError("nothing was changed")
-    return plan
 
 
 def _require_terminal(options: argparse.Namespace) -> None:
@@ -328,7 +369,7 @@ def _changes(options: argparse.Namespace, old: Path, new: Path) -> list[Json]:
 def _print_changes(changes: list[Json]) -> None:
     marks = {"added": "+", "removed": "-", "changed": "~", "moved": "~"}
     for change in changes:
-        print(plain(f"{marks[change['kind']]} {change['text']}"))
+        print(f"{marks[change['kind']]} {change['text']}")
     if not changes:
         print("nothing changes")
 
@@ -340,31 +381,6 @@ def _print_blast(blast: Json) -> None:
     traffic = "no traffic is known" if share is None else f"{share:.1%} of {blast['requests_last_day']} requests"
     known = f"known for {blast['known_for_s'] / 3600:.1f} h"
     print(f"reaches: {tenants}; routes: {routes}; last day: {traffic} ({known})")
-
-
-def _print_replay(plan: Json) -> None:
-    replay = plan["replay"]
-    if replay is None:
-        print(f"no replay: {plan['replay_why_not']}")
-        return
-    print(f"{replay['num_requests']} recorded requests, replayed in {replay['took_s']:.1f} s:")
-    for name, unit in (
-        ("hit_ratio", ""),
-        ("shed_ratio", ""),
-        ("cost_per_1k", ""),
-        ("ttft_p50_ms", " ms"),
-        ("ttft_p95_ms", " ms"),
-    ):
-        old, new = replay["old"][name], replay["new"][name]
-        if old is not None and new is not None:
-            print(f"  {name:<12} {old:.4g}{unit} → {new:.4g}{unit}")
-    for kind in ("routes", "deployments"):
-        for id in sorted({*replay["old"][kind], *replay["new"][kind]}):
-            old, new = replay["old"][kind].get(id, 0.0), replay["new"][kind].get(id, 0.0)
-            print(f"  {kind[:-1]} {id}: {old:.1%} → {new:.1%}")
-    print("\n".join(map(plain, evaluation_lines(replay["estimates"]))))
-    for note in replay["notes"]:
-        print(f"  note: {note}")
 
 
 def _rendered(source: Path | str, problem: Json) -> str:

@@ -155,8 +155,8 @@ class Canaries:
 
     async def past(self) -> list[CanaryTrial]:
         """Return the latest ended trials, newest first."""
-        keys = [key for key in await self._store.keys(SPACE, after=PAST) if key.startswith(PAST)]
-        found = [await self._store.get(SPACE, key) for key in keys[::-1][:MAX_PAST]]
+        keys = await self._past_keys()
+        found = [await self._store.get(SPACE, key) for key in keys[: -MAX_PAST - 1 : -1]]
         return [msgspec.json.decode(entry.value, type=CanaryTrial) for entry in found if entry is not None]
 
     async def shown(self) -> CanaryTrial | None:
@@ -170,7 +170,12 @@ class Canaries:
         """Adopt the state of the trial in the store."""
         entry = await self._store.get(SPACE, KEY)
         self._version = 0 if entry is None else entry.version
-        canary = None if entry is None else msgspec.json.decode(entry.value, type=CanaryTrial)
+        try:
+            canary = None if entry is None else msgspec.json.decode(entry.value, type=CanaryTrial)
+        except msgspec.DecodeError as error:  # damaged, or of a newer version: as a document that cannot be served
+            self._put(None, None)
+            self._report(error)
+            return
         if canary is None or not canary.is_running:
             self._put(None, None)
             return
@@ -239,13 +244,30 @@ class Canaries:
         )
         if not await self._write(ended):
             return None  # another replica has ended it
-        await self._store.put(SPACE, f"{PAST}{ended.at:015.3f}", msgspec.json.encode(ended))
+        await self._remember(ended)
         actions: dict[CanaryState, Literal["canary.stop", "canary.rolled_back"]]
         actions = {"stopped": "canary.stop", "rolled_back": "canary.rolled_back"}
         if state in actions:
             detail = {"revision": ended.revision, "metrics": ended.evidence["metrics"]}
             await self._audit.record(who, actions[state], ended.id, reason=why, detail=detail)
         return ended
+
+    async def _remember(self, ended: CanaryTrial) -> None:
+        """Add an ended trial behind all others, whatever the clock says, and delete the oldest beyond MAX_PAST."""
+        keys = await self._past_keys()
+        last = float(keys[-1].removeprefix(PAST)) if keys else 0.0
+        await self._store.put(SPACE, f"{PAST}{max(ended.at, last + 0.001):015.3f}", msgspec.json.encode(ended))
+        for key in keys[: 1 - MAX_PAST]:
+            await self._store.delete(SPACE, key)
+
+    async def _past_keys(self) -> list[str]:
+        """Return the keys of all ended trials, oldest first."""
+        found: list[str] = []
+        while True:
+            keys = await self._store.keys(SPACE, after=found[-1] if found else PAST)
+            found += [key for key in keys if key.startswith(PAST)]
+            if not keys or not keys[-1].startswith(PAST):
+                return found
 
     async def _write(self, canary: CanaryTrial) -> bool:
         """Write the trial; return False when another replica has changed it since it was read."""

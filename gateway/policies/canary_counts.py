@@ -6,7 +6,7 @@ import msgspec
 
 from gateway.policies.canary import CanaryTrial
 from gateway.telemetry.records.record import CacheResult, RequestRecord
-from gateway.timeline import Outcome
+from gateway.timeline import Outcome, Stage
 from routing_policies.trial import EventCount, Side, new_side
 
 MAX_SAMPLES = 200
@@ -17,6 +17,7 @@ _MAX_ANSWERS = 20_000
 
 _FAILED = frozenset({Outcome.FAILED, Outcome.UPSTREAM_FAILED, Outcome.UPSTREAM_TIMEOUT})
 _ANSWERED = frozenset({Outcome.COMPLETED, Outcome.CACHED})
+_OVER_LIMIT = 429
 
 
 class Published(msgspec.Struct):
@@ -42,9 +43,13 @@ class CanaryCounts:
         """Count a finished request."""
         side = self._side(record)
         outcome = record.outcome
-        if side is None or outcome is Outcome.CANCELLED or outcome is Outcome.REJECTED:
+        is_rejected = outcome is Outcome.REJECTED
+        if side is None or outcome is Outcome.CANCELLED or (is_rejected and not _depends_on_policy(record)):
             return
         self.has_changed = True
+        _count(side["rejected"], is_rejected)
+        if is_rejected:
+            return
         _count(side["shed"], outcome is Outcome.SHED)
         _count(side["error"], outcome in _FAILED)
         if outcome in _ANSWERED:
@@ -112,6 +117,14 @@ def add_up(all_of_them: list[Published]) -> Published:
 def slow_above_ms(samples: list[float]) -> float | None:
     """Return the 95th percentile of the samples, or None while there are too few."""
     return sorted(samples)[int(0.95 * len(samples))] if len(samples) >= MIN_SAMPLES else None
+
+
+def _depends_on_policy(record: RequestRecord) -> bool:
+    """Return whether another policy could have served a rejected request.
+
+    A request that is rejected while it is read has no side yet. Both sides share the limits that answer 429.
+    """
+    return record.timeline.spent[Stage.READ] is not None and record.status != _OVER_LIMIT
 
 
 def _count(tally: EventCount, is_event: bool) -> None:

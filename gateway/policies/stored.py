@@ -95,6 +95,10 @@ class StoredPolicy:
         except InvalidPolicy as error:
             message = "\n".join(problem.render(str(self._seed.path)) for problem in error.problems)
             raise PolicyFileError(message) from error
+
+    async def _begin(self, revision: Revision) -> None:
+        """Serve a revision, or else the local copy; only then is a canary put beside it. Raises PolicyFileError."""
+        await self._take(revision)
         if self._head is None:
             await self._load_saved(f"the newest revision cannot be served: {self.status.error}")
 
@@ -185,7 +189,7 @@ class StoredPolicy:
         except msgspec.DecodeError as error:  # damaged, or of a newer version; later revisions are still read
             if saved is None:
                 raise PolicyFileError(_unreadable(number, error)) from error
-            await self._take(saved)
+            await self._begin(saved)
             await self._follower.catch_up()
             self._report(f"{_unreadable(number, error)}\nstarted on the last good one, revision {saved.number}")
             return
@@ -194,7 +198,7 @@ class StoredPolicy:
             newest = saved
         if newest is None or self._seed.replaces(newest):
             newest = await self._plant(newest)
-        await self._take(newest)
+        await self._begin(newest)
         await self._follower.catch_up()
 
     def _following(
@@ -239,7 +243,7 @@ class StoredPolicy:
         if saved is None:
             raise PolicyFileError(f"the policy is in the store, and the store cannot be used: {lost}") from lost
         self._is_unverified = True
-        await self._take(saved)
+        await self._begin(saved)
         self._report(f"the store cannot be used, so this may not be the newest revision: {lost}")
 
     async def _verify(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 import yaml
@@ -182,6 +182,8 @@ def _explain(message: str, value: object, kind: Any) -> str:
     choices = [choice for choice in get_args(kind) if isinstance(choice, str)]
     if choices and isinstance(value, str):
         return f'"{value}" is not a choice here{did_you_mean(value, choices)}'
+    if get_origin(kind) is Literal and not choices:
+        return f"expected {' or '.join(map(str, get_args(kind)))}, got {_shown(value)}"
     if "matching regex" in message:
         wanted = [meta.description for meta in get_args(kind)[1:] if meta.description]
         message = f"expected {wanted[0]}" if wanted else message

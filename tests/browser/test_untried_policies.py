@@ -25,7 +25,7 @@ deployments:
   - {id: spare, url: "unix:${runtime_dir}/large.sock", model: big}
 routes:
   - id: main
-    match: {models: [auto]}
+    match: {models: [chat]}
     select: {candidates: [large, small], explore: {ratio: 0.2}}
 """
 
@@ -35,6 +35,7 @@ def page(chromium: Browser, tmp_path: Path) -> Iterator[Page]:
     """The page of policies at a gateway with 6,000 recorded requests."""
     requests, verdicts = recorded()
     (tmp_path / "recorded").mkdir()
+    requests = [msgspec.structs.replace(request, model="chat") for request in requests]
     lines = [msgspec.json.encode(item) for item in (*requests, *verdicts)]
     # A file's name is the time at which it began: one from long ago is deleted.
     name = f"{int(time.time() * 1000):015d}-h.jsonl"
@@ -82,3 +83,13 @@ def test_a_draft_of_which_the_records_know_nothing_is_called_unknown(page: Page)
     )
     expect(planned).to_contain_text("Good answers: the records cannot tell: no overlap for 100.0%")
     expect(planned).to_contain_text("spare was never chosen for such requests on route main")
+
+
+def test_a_draft_that_refuses_recorded_requests_warns_of_it_first(page: Page) -> None:
+    draft = POLICY.replace("models: [chat]", "models: [other]").replace(
+        "explore: {ratio: 0.2}", "explore: {ratio: 0.1}"
+    )
+    plan(page, draft)
+    planned = page.locator("#planned")
+    expect(planned.locator("p.warn")).to_contain_text("would be refused: model_not_found (in force: 0)")
+    expect(planned).to_contain_text("from main to refused")

@@ -232,3 +232,9 @@ def test_a_large_document_is_checked_in_time_proportional_to_it(make: Callable[[
         return took_s
 
     assert seconds(4800) < 8 * seconds(1200) + 1.0
+
+
+@pytest.mark.parametrize("version", ["99", "0", '"1"', "1.0"])
+def test_an_unknown_schema_version_is_refused_with_the_known_ones(version: str) -> None:
+    reported = problems_of(f'schema_version: {version}\ndeployments: [{{id: a, url: "https://host/v1", model: m}}]\n')
+    assert f"schema_version: expected 1, got {version}".replace('"', "'") in str(reported)

@@ -111,3 +111,17 @@ def test_a_model_nobody_serves_is_counted_as_its_error(model: str) -> None:
     request = RecordedRequest(at=0, tenant="a", model=model, question="aa", cache="miss")
     errors = summarize(outcomes(policy(), [request])).errors
     assert errors == ({"model_not_found": 1} if model == "nobody" else {})
+
+
+def test_shares_are_of_all_requests_so_refusals_make_no_figure_look_better() -> None:
+    wide = BASE.replace("{id: rest,", "{id: rest, match: {models: [auto, solo]},")
+    requests = [
+        msgspec.structs.replace(request, model="auto" if number % 4 else "solo", cache="bypass")
+        for number, request in enumerate(recorded(200, random.Random(3)))
+    ]
+    old, new = outcomes(policy(wide), requests), outcomes(policy(), requests)
+    assert summarize(old).errors == {}
+    side = summarize(new)
+    assert side.errors == {"model_not_found": 50}
+    assert (side.routes, sum(side.deployments.values())) == ({"rest": 0.75}, 0.75)
+    assert moves(old, new, "route") == {("rest", ""): 50}

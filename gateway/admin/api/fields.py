@@ -13,7 +13,12 @@ from gateway.policies.revision import MAX_REASON_CHARS
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-Reason = Annotated[str, Meta(min_length=1, max_length=MAX_REASON_CHARS)]
+_ONE_LINE: Final = r"^[^\u0000-\u001f\u007f-\u009f\u2028\u2029]*(?!\n)$"
+_IN_ONE_LINE: Final = "text in one line, without control characters"
+Reason = Annotated[str, Meta(min_length=1, max_length=MAX_REASON_CHARS, pattern=_ONE_LINE, description=_IN_ONE_LINE)]
+"""Reason for a change that needs one."""
+Remark = Annotated[str, Meta(max_length=MAX_REASON_CHARS, pattern=_ONE_LINE, description=_IN_ONE_LINE)]
+"""Reason for a change that may go without."""
 Seconds = Annotated[float, Meta(gt=0.0, le=315_360_000.0)]
 Name = Annotated[
     str,

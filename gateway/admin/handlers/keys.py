@@ -17,7 +17,7 @@ from gateway.access.audit_log import AuditLog
 from gateway.access.caller_access import CallerAccess
 from gateway.access.directory import Directory
 from gateway.admin.api.errors import Conflict
-from gateway.admin.api.fields import RequestBody
+from gateway.admin.api.fields import Remark, RequestBody
 from gateway.admin.api.request import AdminRequest, serves
 from gateway.admin.handlers.key_requirement import KeyRequirementHandlers
 from gateway.api.application import ApiResponse
@@ -50,7 +50,7 @@ class _Rotate(RequestBody, frozen=True, kw_only=True):
 
 
 class _Revoke(RequestBody, frozen=True, kw_only=True):
-    reason: Annotated[str, Meta(max_length=500)] = ""
+    reason: Remark = ""
     then: AfterLastKey | None = None
     """Needed for the last usable key."""
 
@@ -80,14 +80,14 @@ class KeyHandlers:
     async def list(self, request: AdminRequest) -> Response:
         """List every key, those in the document included."""
         tenant = request.text("tenant")
-        now = self._wall()
+        now, tenants = self._wall(), {item.id for item in self._policy().tenants}
         written = [
             _written(item.id, key.id, key.sha256)
             for item in self._policy().tenants
             for key in item.keys
             if tenant in (None, item.id)
         ]
-        stored = [_shown(key, now) for key in self._directory.keys.all(tenant)]
+        stored = [_shown(key, now, has_tenant=key.tenant in tenants) for key in self._directory.keys.all(tenant)]
         return ApiResponse({"keys": [*written, *stored], "access": self._access.state})
 
     @serves(PATH, "POST")
@@ -208,10 +208,13 @@ class KeyHandlers:
 
 def _written(tenant: str, id: str, digest: str) -> dict[str, Any]:
     nothing = dict.fromkeys(("created_at", "created_by", "expires_at", "revoked_at", "revoked_by"))
-    return {"tenant": tenant, "id": id, "source": "document", "state": "active", "sha256_start": digest[:8], **nothing}
+    known = {"tenant": tenant, "id": id, "source": "document", "state": "active", "has_tenant": True}
+    return {**known, "sha256_start": digest[:8], **nothing}
 
 
-def _shown(key: StoredKey, now: float) -> dict[str, Any]:
+def _shown(key: StoredKey, now: float, *, has_tenant: bool) -> dict[str, Any]:
+    """Return a key of the store; without a tenant in the policy in force it identifies nobody."""
     fields = msgspec.to_builtins(key)
     digest = fields.pop("sha256")
-    return {**fields, "source": "store", "state": key.state(now), "sha256_start": digest[:8]}
+    state = {"source": "store", "state": key.state(now), "has_tenant": has_tenant}
+    return {**fields, **state, "sha256_start": digest[:8]}

@@ -96,7 +96,7 @@ class PolicyHandlers:
             "etag": head.etag,
             "document": head.document,
             "policy": msgspec.to_builtins(source.policy),
-            "status": {"is_current": source.status.is_current, "error": source.status.error},
+            "status": msgspec.to_builtins(source.status),
             "canary": self._canary(),
         }
         return ApiResponse(body, headers={"etag": head.etag})

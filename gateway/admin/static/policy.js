@@ -123,8 +123,9 @@ function drawWidths({ new: draft }) {
   new Chart("#widths", `Width of the interval of ${label.toLowerCase()} by the number of requests; the table below has the numbers.`)
     .draw([line("doubly_robust", "doubly robust", "accent"), line("propensity", "inverse propensity", "warn")], { xaxis: { type: "log", title: { text: `requests (${label.toLowerCase()})` } } });
 }
-const replay = (r) => [h("h3", `${num(r.num_requests)} recorded requests, replayed in ${r.took_s.toFixed(1)} s`), grid("Replay", ["Measure", "In force", "Draft"], REPLAYED.map(([label, of]) => [label, of(r.old), of(r.new)]), 9), evaluated(r.estimates),
-  r.moved.length > 0 && h("p", r.moved.map((m) => `${num(m.count)} from ${m.route_from} to ${m.route_to}`).join("; ")), r.notes.map((note) => sub(note))];
+const replay = (r) => [h("h3", `${num(r.num_requests)} recorded requests, replayed in ${r.took_s.toFixed(1)} s`), Object.entries(r.new.errors).map(([code, n]) => h("p.warn", `${num(n)} would be refused: ${code} (in force: ${r.old.errors[code] ?? 0})`)),
+  grid("Replay", ["Measure", "In force", "Draft"], REPLAYED.map(([label, of]) => [label, of(r.old), of(r.new)]), 9), evaluated(r.estimates),
+  h("p", r.moved.map((m) => `${num(m.count)} from ${m.route_from || "refused"} to ${m.route_to || "refused"}`).join("; ")), r.notes.map((note) => sub(note))];
 const show = (...content) => {
   fill("#planned", ...content);
   $("#planned").closest(".card").scrollIntoView({ block: "nearest" });
@@ -138,7 +139,7 @@ async function plan() {
   fill("#planned", sub("Replaying recent requests…"));
   try {
     const p = await api("policy/plan", { body: { document: await passing(), replay: true } });
-    show(p.ok ? [p.blast_radius && blast(p.blast_radius), proof(p.proof), p.replay ? replay(p.replay) : sub(`No replay: ${p.replay_why_not ?? "nothing was recorded"}`)] : problems(p.problems));
+    show(p.ok ? [p.blast_radius && blast(p.blast_radius), proof(p.proof), p.replay ? replay(p.replay) : sub(`No replay: ${p.replay_why_not}`)] : problems(p.problems));
     if (p.replay) drawWidths(p.replay.estimates);
   } catch (error) {
     fill("#planned", empty("No plan", error.message));
@@ -173,7 +174,7 @@ async function end(verb) {
   const given = await popup(verb, "", "", { reason: $("#canary dd").textContent });
   if (given) commit(`/canary/${verb}`, { reason: given.reason }, verb === "promote" ? "Promoted." : "Stopped.");
 }
-const MEASURES = { error: "Failed requests", slow: "Slow first tokens", shed: "Refused for load", wrong: "Marked wrong by feedback", audit: "Found wrong by audits" };
+const MEASURES = { error: "Failed requests", rejected: "Rejected requests", slow: "Slow first tokens", shed: "Refused for load", wrong: "Marked wrong by feedback", audit: "Found wrong by audits" };
 const arm = (a) => a.count === 0 ? "none yet" : `${pct(a.ratio, 2)} of ${num(a.count)} (${pct(a.low, 2)} to ${pct(a.high, 2)})`;
 const diffs = new Map(); // of canaries, by id
 async function diffOf(c) {

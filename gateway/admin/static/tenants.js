@@ -5,7 +5,7 @@ const limits = (l) => Object.entries(l ?? {}).filter(([, v]) => typeof v === "nu
 const all = (list) => (list?.length ? list.join(", ") : "all");
 const tenants = new Table("#tenants", { models: all, lanes: all, limits, do: (_, t) => plainButton("New key", () => make(t.id), { "aria-label": `New key for ${t.id}`, "data-edit": true }) });
 const change = (label, action, k, style) => plainButton(label, () => action(k), { "aria-label": `${label} ${k.id}`, class: style, "data-edit": true });
-const table = new Table("#keyring", { source: (source) => (source === "document" ? "the policy" : "the store"), created_at: (at, k) => (at ? `${ago(at)} by ${k.created_by ?? "?"}` : "–"), expires_at: (at) => (at ? day(at) : "never"),
+const table = new Table("#keyring", { tenant: (t, k) => (k.has_tenant ? t : `${t} (not in the policy)`), source: (source) => (source === "document" ? "the policy" : "the store"), created_at: (at, k) => (at ? `${ago(at)} by ${k.created_by ?? "?"}` : "–"), expires_at: (at) => (at ? day(at) : "never"),
   do: (_, k) => k.source === "store" && ["active", "expiring"].includes(k.state) && [change("Rotate", rotate, k, "plain"), change("Revoke", revoke, k, "plain danger")] }, { key: (k) => `${k.tenant}/${k.id}` });
 
 function once(made) {

@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import re
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 OWN_NAME = "penstock"
-_UNSEEN: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_UNSEEN_IN_LINES: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_UNSEEN: Final = re.compile(rf"[\t\n]|{_UNSEEN_IN_LINES.pattern}")
 
 
 def plain(text: str) -> str:
-    """Make foreign text safe for a terminal: control characters are printed visibly and have no effect."""
-    return _UNSEEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+    """Make text of several lines safe for a terminal: other control characters are printed visibly, without effect."""
+    return _UNSEEN_IN_LINES.sub(_visible, text)
+
+
+def cells(found: Any) -> Any:
+    """Return a JSON value for a listing: no text in it, such as a reason, can end its line or look like a column."""
+    if isinstance(found, str):
+        return _UNSEEN.sub(_visible, found)
+    if isinstance(found, dict):
+        return {cells(name): cells(value) for name, value in found.items()}
+    return [cells(value) for value in found] if isinstance(found, list) else found
+
+
+def one_line(text: str) -> str:
+    """Return text of several lines as one, for a listing."""
+    return "; ".join(cells(text.splitlines()))
+
+
+def _visible(found: re.Match[str]) -> str:
+    return found.group().encode("unicode_escape").decode()
 
 
 class Console:

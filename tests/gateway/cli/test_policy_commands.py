@@ -12,8 +12,12 @@ from typing import Any
 
 import pytest
 
+from gateway.cli.doctor import check_policy_in_force
 from gateway.cli.main import main
-from tests.gateway.stack import Stack, policy_text, running
+from gateway.config.running import RunningFile
+from gateway.config.sources import config_of
+from tests.gateway.admin.handlers.test_policy import append
+from tests.gateway.stack import Stack, chat, policy_text, running
 
 
 class Shell:
@@ -70,7 +74,8 @@ async def test_an_apply_shows_what_it_reaches_calls_and_is_reported_in_the_histo
         code, out, _ = await sh.run("policy", "history")
         assert [line.split()[0] for line in out.splitlines()] == ["2", "1"]
         assert "longer answers" in out.splitlines()[0]
-        assert (await sh.run("policy", "export"))[1] == later
+        first, _, exported = (await sh.run("policy", "export"))[1].partition("\n")
+        assert (first.startswith("# revision 2-"), exported) == (True, later)
         code, out, _ = await sh.run("policy", "rollback", "1", "--reason", "no", "--yes")
         assert code == 0
         assert (await sh.json("policy", "history"))["revisions"][0]["of"] == 1
@@ -95,6 +100,113 @@ async def test_a_bad_file_is_refused_with_its_lines_and_a_late_one_with_what_was
         assert "timeouts.total_ms 20000 → 25000" in err
 
 
+async def test_an_exported_file_undoes_nobody_elses_change_and_may_be_applied_again_and_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with shell(tmp_path, capsys) as sh:
+        mine = tmp_path / "mine.yaml"
+        assert (await sh.run("policy", "export", "-o", str(mine)))[0] == 0
+        mine.write_text(mine.read_text().replace("total_ms: 20000", "total_ms: 25000"))
+        apply = ("policy", "apply", str(mine), "--yes", "--reason", "longer answers")
+        code, out, _ = await sh.run(*apply)
+        assert (code, 'its first line is "# revision 2-' in out) == (0, True)
+        assert "# revision" not in (await sh.json("policy", "export"))["document"]
+        code, out, _ = await sh.run(*apply)
+        assert (code, "nothing changes" in out, "revision 2 (" in out) == (0, True, True)
+        mine.write_text(mine.read_text().replace("total_ms: 25000", "total_ms: 30000"))
+        assert (await sh.run(*apply))[0] == 0
+
+        await sh.json("tenants", "new", "bank", "--reason", "a new product")
+        await sh.json("keys", "new", "--store", "--optional", "--tenant", "bank", "--id", "first")
+        mine.write_text(mine.read_text().replace("total_ms: 30000", "total_ms: 35000"))
+        before, edited = await sh.json("policy", "export"), mine.read_text()
+        canary = ("policy", "canary", "start", str(mine), "--percent", "10", "--yes", "--reason", "try")
+        for command in (apply, canary):
+            code, _, err = await sh.run(*command)
+            assert code == 1
+            assert "local has made revision 4 since (a new product)" in err
+            assert "tenant bank" in err
+            assert f'{mine} has the line "# revision 3-' in err
+            assert f"give --if-match {before['revision']['etag'].strip(chr(34))}." in err
+        assert ((await sh.json("policy", "export")), mine.read_text()) == (before, edited)
+
+        newest = before["revision"]["etag"].strip('"')
+        assert (await sh.run(*apply, "--if-match", newest))[0] == 0
+        assert mine.read_text().startswith("# revision 5-")
+        code, out, _ = await sh.run("keys", "list")
+        assert out.split()[:3] == ["bank", "first", "no"]
+        assert "no tenant" in out
+        code, _, err = await sh.run("keys", "require")
+        assert (code, "no tenant bank" in err) == (1, True)
+
+
+async def test_a_plan_warns_of_requests_that_would_be_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with shell(tmp_path, capsys, **{"telemetry.recorder.mode": "features"}) as sh:
+        for number in range(8):
+            body = chat(user=f"u{number}", model="auto" if number % 4 else "solo")
+            assert (await sh.stack.call(body)).status == 200
+        file = sh.file((tmp_path / "policy.yaml").read_text().partition("  - id: solo\n")[0])
+        async with asyncio.timeout(30):
+            while "8 recorded requests" not in (out := (await sh.run("policy", "plan", file))[1]):
+                await asyncio.sleep(0.1)
+        assert "warning: 2 of 8 recorded requests would be refused: model_not_found (in force: 0)" in out
+        assert "  route main: 75.0% → 75.0%" in out
+        assert "  moved: 2 from route solo to refused" in out
+
+
+async def test_a_refused_revision_is_marked_in_the_history_and_by_the_doctor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shell(tmp_path, capsys) as sh:
+        revision = (await sh.json("policy", "history"))["revisions"][0]["revision"]
+        config = config_of({"process.runtime_dir": tmp_path, "admin.listen": f"unix:{tmp_path}/admin.sock"})
+
+        def examined() -> list[tuple[str, str]]:
+            with RunningFile(tmp_path, public="127.0.0.1:1", admin=f"unix:{tmp_path}/admin.sock"):
+                return [(check.level, check.message) for check in check_policy_in_force(config)]
+
+        assert await asyncio.to_thread(lambda: list(check_policy_in_force(config))) == []  # nothing runs by its file
+        assert await asyncio.to_thread(examined) == [("ok", f"revision {revision} is in force")]
+        await append(tmp_path, (tmp_path / "policy.yaml").read_text().replace("version: 1", "version: 99"), number=2)
+        async with asyncio.timeout(10):
+            while (await sh.json("policy", "history"))["status"]["is_current"]:
+                await asyncio.sleep(0.02)
+        code, out, _ = await sh.run("policy", "history")
+        warning, second, first = out.splitlines()
+        assert code == 0
+        assert warning.startswith(f"warning: revision {revision} is in force at this gateway: revision 2: ")
+        assert "expected 1, got 99" in warning
+        assert second.endswith("refused: because")
+        assert "refused" not in first
+        ((level, message),) = await asyncio.to_thread(examined)
+        assert (level, message.startswith(f"revision {revision} is in force, not the newest: revision 2: ")) == (
+            "fail",
+            True,
+        )
+
+
+async def test_no_reason_forges_a_line_of_a_listing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    forged = "fine\n    9  2026-01-01 00:00:00Z  anna         policy.apply"
+    async with shell(tmp_path, capsys) as sh:
+        text = (tmp_path / "policy.yaml").read_text()
+        file = sh.file(text.replace("total_ms: 20000", "total_ms: 25000"))
+        code, _, err = await sh.run("policy", "apply", file, "--yes", "--reason", forged)
+        assert (code, "reason: expected text in one line" in err) == (1, True)
+        await append(tmp_path, text + "# two\n", number=2, reason=forged)
+        async with asyncio.timeout(10):
+            while len((await sh.run("policy", "history"))[1].splitlines()) < 2:
+                await asyncio.sleep(0.02)
+        out = (await sh.run("policy", "history"))[1]
+        assert [line.split()[0] for line in out.splitlines()] == ["2", "1"]
+        assert "fine\\n    9  2026" in out
+        code, _, err = await sh.run(
+            "policy", "apply", file, "--yes", "--reason", "mine", "--if-match", "1-0123456789ab"
+        )
+        assert (code, "since (fine\\n" in err) == (1, True)
+
+
 async def test_errors_name_commands_and_no_endpoints(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +218,14 @@ async def test_errors_name_commands_and_no_endpoints(
         )
         code, _, err = await sh.run("explain", "--request", "-")
         assert (code, "penstock policy show" in err, "/v1/models" in err) == (1, True, False)
+        await sh.json("keys", "new", "--store", "--tenant", "shop", "--id", "only")
+        code, _, err = await sh.run("keys", "revoke", "shop", "only")
+        assert (code, "give --then keyless" in err, "or --then nobody." in err, '"then"' in err) == (
+            1,
+            True,
+            True,
+            False,
+        )
 
 
 async def test_flags_are_checked_before_anything_is_read(

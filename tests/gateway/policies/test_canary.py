@@ -153,3 +153,37 @@ async def test_a_canary_whose_streams_fail_inside_is_rolled_back(tmp_path: Path)
         ended = await until_ended(stack)
         assert ended["state"] == "rolled_back"
         assert "error" in {metric["name"] for metric in ended["evidence"]["metrics"] if metric["verdict"] == "worse"}
+
+
+def without_solo(document: str) -> str:
+    """A policy whose clients of the model `solo` get 404."""
+    return document.partition("  - id: solo\n")[0]
+
+
+async def test_a_canary_that_rejects_what_was_served_is_rolled_back(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as stack:
+        seed = await in_force(stack)
+        fields: dict[str, Any] = {"promote_after_s": 0.1, "guard": {"min_requests": 10}}
+        assert (await start(stack, without_solo(seed["document"]), **fields)).status == 201
+        statuses = set()
+        while (await in_force(stack))["canary"] is not None:
+            models = ["solo"] * 7 + ["auto"]
+            statuses |= {reply.status for reply in await asyncio.gather(*(call(stack, model=name) for name in models))}
+        ended = await until_ended(stack)
+        assert (ended["state"], statuses) == ("rolled_back", {200, 404})
+        worse = {metric["name"] for metric in ended["evidence"]["metrics"] if metric["verdict"] == "worse"}
+        assert worse == {"rejected"}
+        assert (await call(stack, model="solo")).status == 200
+
+
+async def test_clients_own_mistakes_speak_against_neither_side(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as stack:
+        seed = await in_force(stack)
+        fields: dict[str, Any] = {"promote_after_s": 0.1, "guard": {"min_requests": 20}}
+        assert (await start(stack, to_the_other(seed["document"]), **fields)).status == 201
+        while (await in_force(stack))["canary"] is not None:
+            await asyncio.gather(*(call(stack, model="unknown") for _ in range(8)))
+        ended = await until_ended(stack)
+        assert ended["state"] == "promoted"
+        (rejected,) = [metric for metric in ended["evidence"]["metrics"] if metric["name"] == "rejected"]
+        assert rejected["new"]["events"] == rejected["new"]["count"] >= 20

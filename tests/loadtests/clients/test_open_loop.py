@@ -6,7 +6,7 @@ import pytest
 
 from loadtests.clients.closed_loop import run_closed_loop
 from loadtests.clients.http_client import Address, Exchange, LoadConnection, clock, fetch, request_bytes
-from loadtests.clients.open_loop import Pacer, constant_arrivals, poisson_arrivals, run_open_loop
+from loadtests.clients.open_loop import Pacer, poisson_arrivals, run_open_loop
 from loadtests.harness.measures import percentile
 from tests.loadtests.conftest import ServeStalling
 
@@ -16,7 +16,7 @@ STALL_S = 0.4
 
 async def test_a_server_that_stands_still_is_seen_by_every_request_that_was_due(serve_stalling: ServeStalling) -> None:
     address = await serve_stalling(0.2, STALL_S)
-    result = await run_open_loop(address, GET, list(constant_arrivals(200.0, 1.0)))
+    result = await run_open_loop(address, GET, [number / 200 for number in range(200)])
     assert (len(result.latencies_s), result.num_failed) == (200, 0)
     # 40 % of the schedule falls into the stall, so the 80th percentile is about half of it.
     assert percentile(result.latencies_s, 0.8) > STALL_S * 0.3

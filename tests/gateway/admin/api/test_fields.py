@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from gateway.admin.api.fields import Reason, Remark, RequestBody, fill
+from gateway.errors import InvalidRequest
 from tests.gateway.admin.test_access import gateway, get, post
 
 
@@ -16,3 +20,22 @@ async def test_what_is_wrong_with_a_form_is_stated_in_words(tmp_path: Path) -> N
         assert bad["param"] == "name"
         reply = await get(stack, "policy/revisions/first")
         assert (reply.status, "-1" in reply.error["message"]) == (404, False)
+
+
+class _Change(RequestBody, frozen=True, kw_only=True):
+    reason: Reason
+    remark: Remark = ""
+
+
+@pytest.mark.parametrize("text", ["one\ntwo", "end\n", "a\tb", "a\rb", "\x1b[31m", "\x85", "a\u2028b"])
+@pytest.mark.parametrize("field", ["reason", "remark"])
+def test_a_reason_is_one_line_without_control_characters(field: str, text: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"{field}: expected text in one line") as caught:
+        fill(_Change, {"reason": "why not", field: text})
+    assert caught.value.param == field
+
+
+def test_a_reason_is_any_text_of_a_line() -> None:
+    assert fill(_Change, {"reason": 'größer: 漢 — it\'s 5 % "better"'}).remark == ""
+    with pytest.raises(InvalidRequest, match="reason: expected at least 1 characters"):
+        fill(_Change, {"reason": ""})

@@ -271,7 +271,7 @@ async def test_a_newest_revision_that_cannot_be_served_and_nothing_stored_is_ref
             pass
 
 
-async def append(folder: Path, document: str, *, number: int) -> None:
+async def append(folder: Path, document: str, *, number: int, reason: str = "because") -> None:
     """As a replica of another version would."""
     store = EmbeddedStore(folder / "store.sqlite3", wall=time.time)
     revision = Revision(
@@ -279,7 +279,7 @@ async def append(folder: Path, document: str, *, number: int) -> None:
         revision=revision_of(document.encode()),
         parent=number - 1,
         author="ada",
-        reason="because",
+        reason=reason,
         at=time.time(),
         kind="apply",
         document=document,

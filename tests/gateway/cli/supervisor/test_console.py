@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from gateway.cli.supervisor.console import Console, plain
+from gateway.cli.supervisor.console import Console, cells, one_line, plain
 
 
 def test_each_line_stands_behind_its_name() -> None:
@@ -30,6 +30,13 @@ def test_each_line_stands_behind_its_name() -> None:
 )
 def test_control_characters_are_shown_and_have_no_effect(text: str, shown: str) -> None:
     assert plain(text) == shown
+
+
+def test_no_text_of_a_listing_ends_its_line_or_begins_another_column() -> None:
+    found = {"reason": "fine\n    7  forged\tby\u2028anna", "seq": 7, "tags": ["a\rb", None], "é\n": True}
+    shown = {"reason": "fine\\n    7  forged\\tby\\u2028anna", "seq": 7, "tags": ["a\\rb", None], "é\\n": True}
+    assert cells(found) == shown
+    assert one_line("refused:\n  line 3\tbad\n") == "refused:;   line 3\\tbad"
 
 
 def test_a_terminal_that_is_gone_is_no_error_and_is_not_written_to_again() -> None:
