@@ -7,50 +7,50 @@ from typing import Final, NamedTuple
 from gateway.trimming.conversation import MARKUP_BYTES, Conversation, Message, size_of
 from gateway.trimming.passages import shortest_bytes
 
-MIN_ROUNDS: Final = 4
-"""Number of rounds from which a last turn is divided; a shorter one is new as a whole."""
+MIN_CYCLES: Final = 4
+"""Number of cycles from which a last turn is divided; a shorter one is new as a whole."""
 MAX_NEWER_SHARE: Final = 0.65
-"""Share of the room up to which the newest rounds stay as they are."""
+"""Share of the room up to which the newest cycles stay as they are."""
 STEP_SHARE: Final = 0.5
-"""Share of the room by which the beginning of the newest rounds moves on.
+"""Share of the room by which the beginning of the newest cycles moves on.
 
 Until then what precedes them is cut alike in each request, so successive requests share their beginning.
 """
 _MIN_ROOM_SHARE: Final = 0.125
 _MAX_WHOLE_SHARE: Final = 0.8
-"""Share of the room beyond which the last round does not stay whole where its passages can be selected."""
+"""Share of the room beyond which the last cycle does not stay whole where its passages can be selected."""
 _NUM_GRADES: Final = 4
-"""Number of sizes that the room of few new rounds may have."""
+"""Number of sizes that the room of few new cycles may have."""
 _ROOM_BITS: Final = 4
 """Leading bits of the room that count: budgets in bytes drift while bytes per token are learned."""
-_ROUNDS_STEP: Final = 8
-"""Rounds by which the beginning of the newest ones moves on where there is no budget."""
+_CYCLES_STEP: Final = 8
+"""Cycles by which the beginning of the newest ones moves on where there is no budget."""
 
 
 class Loop(NamedTuple):
-    """A conversation, divided before the newest rounds of its last turn."""
+    """A conversation, divided before the newest cycles of its last turn."""
 
     older: Conversation
     newer: list[Message]
-    """The newest rounds, which no strategy changes; empty where the whole last turn is new."""
+    """The newest cycles, which no strategy changes; empty where the whole last turn is new."""
     older_bytes: int | None
     """Size that what precedes them should fit, now and until their beginning moves on; None without a budget."""
 
 
 def divided(conversation: Conversation, budget_bytes: int | None, *, has_passages: bool) -> Loop:
-    """Return the conversation divided before the newest rounds of a long last turn.
+    """Return the conversation divided before the newest cycles of a long last turn.
 
     Args:
         conversation: The messages.
         budget_bytes: Size that the whole conversation should fit; None where there is no budget.
         has_passages: Whether passages of long texts are selected afterwards.
     """
-    begins = conversation.rounds()
+    begins = conversation.cycles()
     whole = Loop(conversation, [], budget_bytes)
-    if len(begins) < MIN_ROUNDS:
+    if len(begins) < MIN_CYCLES:
         return whole
     if budget_bytes is None:
-        count = (len(begins) - MIN_ROUNDS) // _ROUNDS_STEP * _ROUNDS_STEP
+        count = (len(begins) - MIN_CYCLES) // _CYCLES_STEP * _CYCLES_STEP
         return _before(conversation, begins[count], None) if count else whole
     fixed = _fixed_bytes(conversation, has_passages=has_passages)
     room = _coarse(max(budget_bytes - fixed, int(budget_bytes * _MIN_ROOM_SHARE), 1))

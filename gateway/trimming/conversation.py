@@ -54,7 +54,7 @@ class Conversation:
         if not begins or begins[0] != start:
             begins.insert(0, start)
         if self.has_newer:
-            begins = [*sorted({*begins, *self.rounds()}), len(messages)]
+            begins = [*sorted({*begins, *self.cycles()}), len(messages)]
         ends = [*begins[1:], len(messages)]
         turns = [range(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end or self.has_newer]
         return [range(start), *turns]
@@ -64,8 +64,8 @@ class Conversation:
         users = (index for index in range(len(self.messages) - 1, -1, -1) if self.messages[index]["role"] == "user")
         return next(users, -1)
 
-    def rounds(self) -> list[int]:
-        """Return where each round of the last turn begins: a message of the model, with the results of its calls."""
+    def cycles(self) -> list[int]:
+        """Return where each cycle of the last turn begins: a message of the model, with the results of its calls."""
         behind = range(self.last_user_message() + 1, len(self.messages))
         return [index for index in behind if self.messages[index]["role"] == "assistant"]
 

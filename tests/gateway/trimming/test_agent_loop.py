@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.chat.request import ChatRequestParser
-from gateway.trimming.agent_loop import MIN_ROUNDS, divided
+from gateway.trimming.agent_loop import MIN_CYCLES, divided
 from gateway.trimming.conversation import Conversation
 from gateway.trimming.trimmer import PolicyTrimmer
 from routing_policies.policy.document import Trim
@@ -148,7 +148,7 @@ def test_the_words_of_the_user_stay_in_a_loop() -> None:
     assert sent(messages, DROP)[0] == messages[0]
 
 
-@pytest.mark.parametrize("num_calls", range(MIN_ROUNDS))
+@pytest.mark.parametrize("num_calls", range(MIN_CYCLES))
 def test_a_short_turn_is_new_as_a_whole(num_calls: int) -> None:
     conversation = Conversation(loop(num_calls + 1)[-1][: 2 + 3 * num_calls])
     assert divided(conversation, 1000, has_passages=False) == (conversation, [], 1000)
