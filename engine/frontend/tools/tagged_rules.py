@@ -26,7 +26,8 @@ def tagged_call_rules(place: int, function: FunctionDefinition, form: ToolFormat
         ApiError: The tool is strict, and its schema cannot be enforced in this syntax (400).
     """
     if function.strict and (found := unenforced_texts(function.schema)):
-        message = f"the syntax of this model's calls cannot enforce {', '.join(sorted(found))} of a strict tool"
+        kinds = ", ".join(sorted(found))
+        message = f"the syntax of this model's calls cannot enforce {kinds} of the strict tool {function.name!r}"
         raise unsupported(FieldRefusal("tools", f"`tools` must do without it: {message}."))
     rules, arguments = [], []
     properties = {} if _COMPLEX & function.schema.keys() else function.schema.get("properties") or {}
