@@ -10,6 +10,9 @@ from gateway.errors import InvalidRequest
 
 _PART_TYPE: Final = re.compile(r"messages\[\d+\]\.content\[\d+\]\.type")
 
+_COUNTS: Final = ("n", "best_of")
+"""Fields of chat completions for several answers, of which all but one would be generated, counted and dropped."""
+
 
 def in_own_words(message: str, field: str, path: str) -> str:
     """Return a message with the client's path in place of a field of the chat request.
@@ -52,6 +55,7 @@ def refuse_names_of_chat(document: Mapping[str, Any], own: Mapping[str, str]) ->
         raise InvalidRequest(
             f"`{name}` is not a field of this API. Send `{own[name]}`.", param=name, code="unsupported_parameter"
         )
-    if document.get("n", 1) != 1:
-        message = "`n` must be 1: this API returns one answer. Send a request for each answer."
-        raise InvalidRequest(message, param="n", code="unsupported_parameter")
+    for name in _COUNTS:
+        if document.get(name, 1) != 1:
+            message = f"`{name}` must be 1: this API returns one answer. Send a request for each answer."
+            raise InvalidRequest(message, param=name, code="unsupported_parameter")

@@ -297,7 +297,7 @@ def test_a_schema_that_cannot_be_followed_is_named_in_the_words_of_each_api(
     stack: Stack, client: openai.OpenAI
 ) -> None:
     good, bad = {"type": "object"}, {"type": "object", "properties": {"a": {"not": {}}}}
-    functions = [{"name": "good", "parameters": good}, {"name": "bad", "parameters": bad, "strict": True}]
+    functions: list[Any] = [{"name": "good", "parameters": good}, {"name": "bad", "parameters": bad, "strict": True}]
     request: Any = {"model": "penstock-large", "max_tokens": 4, "messages": QUESTION}
     with pytest.raises(openai.BadRequestError) as of_chat:
         client.chat.completions.create(

@@ -51,6 +51,7 @@ def test_one_answer_may_be_requested(count: Any) -> None:
         ({"other": 1}, "other", "Send `own`."),
         ({"n": 2}, "n", "Send a request for each answer."),
         ({"n": "1"}, "n", "Send a request for each answer."),
+        ({"n": 1, "best_of": 3}, "best_of", "Send a request for each answer."),
         ({"n": 0}, "n", "Send a request for each answer."),
     ],
 )
