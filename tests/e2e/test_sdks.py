@@ -256,10 +256,10 @@ def test_answers_and_calls_can_be_sent_back_as_they_came(stack: Stack, through: 
 
 def test_a_message_names_the_stop_sequence_that_ended_it(stack: Stack) -> None:
     with anthropic.Anthropic(base_url=stack.url, api_key="unused", max_retries=0) as client:
-        request: dict[str, Any] = {"model": "penstock-large", "max_tokens": 16, "messages": QUESTION}
+        request: dict[str, Any] = {"model": "large", "max_tokens": 16, "messages": QUESTION}
         whole = client.messages.create(**request).content[0]
         assert isinstance(whole, anthropic.types.TextBlock)
-        stop = whole.text[1:3]
+        stop = whole.text[-1]
         plain = client.messages.create(**request, stop_sequences=["@@", stop])
         with client.messages.stream(**request, stop_sequences=[stop]) as events:
             streamed = events.get_final_message()
@@ -269,12 +269,12 @@ def test_a_message_names_the_stop_sequence_that_ended_it(stack: Stack) -> None:
 
 
 def test_a_chat_client_that_stops_gets_no_unknown_member(client: openai.OpenAI) -> None:
-    whole = client.chat.completions.create(model="penstock-large", messages=QUESTION, temperature=0, max_tokens=16)
+    whole = client.chat.completions.create(model="large", messages=QUESTION, temperature=0, max_tokens=16)
     text = whole.choices[0].message.content or ""
     answer = client.chat.completions.create(
-        model="penstock-large", messages=QUESTION, temperature=0, max_tokens=16, stop=[text[1:3]]
+        model="large", messages=QUESTION, temperature=0, max_tokens=16, stop=[text[-1]]
     )
-    assert answer.choices[0].message.content == text[: text.index(text[1:3])]
+    assert answer.choices[0].message.content == text[: text.index(text[-1])]
     assert answer.choices[0].model_extra == {}
 
 
@@ -298,14 +298,14 @@ def test_a_schema_that_cannot_be_followed_is_named_in_the_words_of_each_api(
 ) -> None:
     good, bad = {"type": "object"}, {"type": "object", "properties": {"a": {"not": {}}}}
     functions: list[Any] = [{"name": "good", "parameters": good}, {"name": "bad", "parameters": bad, "strict": True}]
-    request: Any = {"model": "penstock-large", "max_tokens": 4, "messages": QUESTION}
+    request: Any = {"model": "large", "max_tokens": 4, "messages": QUESTION}
     with pytest.raises(openai.BadRequestError) as of_chat:
         client.chat.completions.create(
             **request, tools=[{"type": "function", "function": one} for one in functions], tool_choice="required"
         )
     tools: Any = [{"type": "function", **one} for one in functions]
     with pytest.raises(openai.BadRequestError) as of_responses:
-        client.responses.create(model="penstock-large", input="x", tools=tools, tool_choice="required")
+        client.responses.create(model="large", input="x", tools=tools, tool_choice="required")
     assert (of_chat.value.param, of_responses.value.param) == ("tools[1].function.parameters", "tools[1].parameters")
     named: Any = [{"name": one["name"], "input_schema": one["parameters"], "strict": True} for one in functions]
     with anthropic.Anthropic(base_url=stack.url, api_key="unused", max_retries=0) as messages:
