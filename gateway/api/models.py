@@ -12,6 +12,7 @@ from starlette.responses import Response
 from gateway.access.api_keys import Caller
 from gateway.api.application import ApiResponse
 from gateway.chat.operation import CHAT, OPERATIONS
+from gateway.dialects.messages.headers import with_authorization
 from gateway.errors import NotFound
 from gateway.http.asgi import find_headers
 from gateway.routing.router import OperationPlan, Router
@@ -102,7 +103,8 @@ class Models:
     def _identify(self, request: Request) -> tuple[PolicySnapshot, Caller]:
         snapshot = self._policy()
         host = request.client.host if request.client else None
-        return snapshot, snapshot.keys.authenticate(find_headers(request.scope, b"authorization"), host)
+        scope = {**request.scope, "headers": with_authorization(request.scope["headers"])}
+        return snapshot, snapshot.keys.authenticate(find_headers(scope, b"authorization"), host)
 
 
 def _apis_of(paths: Sequence[str]) -> dict[str, list[str]]:

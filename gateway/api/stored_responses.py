@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gateway.api.application import ApiResponse
+from gateway.api.nearest import shown_path
 from gateway.dialects.responses.exchange import RESPONSES_PATH
 from gateway.dialects.responses.response_store import ResponseStore, StoredResponse
 from gateway.errors import InvalidRequest, NotFound
@@ -19,6 +20,11 @@ from gateway.routing.snapshot import PolicySnapshot
 
 RESPONSE_PATH: Final = RESPONSES_PATH + "/{response_id}"
 INPUT_ITEMS_PATH: Final = RESPONSE_PATH + "/input_items"
+UNSERVED_PATHS: Final = (RESPONSES_PATH + "/input_tokens", RESPONSES_PATH + "/compact", RESPONSE_PATH + "/cancel")
+"""Endpoints of OpenAI's API, called by POST, that this gateway does not have."""
+_SERVED: Final = (
+    f"POST {RESPONSES_PATH}, GET and DELETE {RESPONSES_PATH}/{{id}}, and GET {RESPONSES_PATH}/{{id}}/input_items"
+)
 _MAX_PAGE: Final = 100
 _PAGE: Final = 20
 
@@ -54,6 +60,7 @@ class ResponseHandlers:
             Route(RESPONSE_PATH, self.one),
             Route(RESPONSE_PATH, self.delete, methods=["DELETE"]),
             Route(INPUT_ITEMS_PATH, self.input_items),
+            *(Route(path, _refuse_endpoint, methods=["GET", "POST"]) for path in UNSERVED_PATHS),
         ]
 
     async def one(self, request: Request) -> Response:
@@ -99,6 +106,12 @@ class ResponseHandlers:
         """Return the tenant; raises InvalidApiKey."""
         host = request.client.host if request.client else None
         return self._policy().keys.authenticate(find_headers(request.scope, b"authorization"), host).tenant
+
+
+async def _refuse_endpoint(request: Request) -> Response:
+    """Answer an endpoint that is not served. Raises NotFound."""
+    path = shown_path(request.scope["path"])
+    raise NotFound(f"'{path}' is not served. Of the Responses API there are {_SERVED}.")
 
 
 def _limit(given: str | None) -> int:

@@ -48,6 +48,8 @@ class Projection(Protocol):
     """Name of the dialect whose deployments read those members."""
     own_fields: frozenset[str]
     """Paths of those members, as in the field table."""
+    headers: Sequence[tuple[bytes, bytes]]
+    """Headers of the request to a server of chat completions, for what the answer needs to become the other API's."""
 
     def plain(self, document: dict[str, Any]) -> dict[str, Any]:
         """Return the document without those members; raises InvalidRequest where one of them is needed."""

@@ -506,6 +506,8 @@ def _message(work: ForwardRequest, live: LiveDeployment, timeouts: ExchangeTimeo
         headers.append((b"x-penstock-deadline-ms", b"%d" % max(timeouts.total_s * 1000, 1)))
     if live.dialect is not None:
         headers += live.dialect.request_headers(request)
+    elif request.projection is not None:
+        headers += request.projection.headers
     adapter = work.planned.adapter
     path, body = _target(request, live, live.model if adapter is None else live.model_with(adapter))
     if work.resume is not None and live.dialect is None:

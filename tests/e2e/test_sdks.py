@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import anthropic
 import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
@@ -251,3 +252,67 @@ def test_answers_and_calls_can_be_sent_back_as_they_came(stack: Stack, through: 
         messages.append({"role": "user", "content": "And 4 + 5?"})
         assert turn(client, messages)["role"] == "assistant"
     assert len(messages) == 4 + len(call["tool_calls"]) + 2
+
+
+def test_a_message_names_the_stop_sequence_that_ended_it(stack: Stack) -> None:
+    with anthropic.Anthropic(base_url=stack.url, api_key="unused", max_retries=0) as client:
+        request: dict[str, Any] = {"model": "large", "max_tokens": 16, "messages": QUESTION}
+        whole = client.messages.create(**request).content[0]
+        assert isinstance(whole, anthropic.types.TextBlock)
+        stop = whole.text[-1]
+        plain = client.messages.create(**request, stop_sequences=["@@", stop])
+        with client.messages.stream(**request, stop_sequences=[stop]) as events:
+            streamed = events.get_final_message()
+        unmatched = client.messages.create(**request, stop_sequences=["@@"])
+    assert [(one.stop_reason, one.stop_sequence) for one in (plain, streamed)] == [("stop_sequence", stop)] * 2
+    assert unmatched.stop_sequence is None
+
+
+def test_a_chat_client_that_stops_gets_no_unknown_member(client: openai.OpenAI) -> None:
+    whole = client.chat.completions.create(model="large", messages=QUESTION, temperature=0, max_tokens=16)
+    text = whole.choices[0].message.content or ""
+    answer = client.chat.completions.create(
+        model="large", messages=QUESTION, temperature=0, max_tokens=16, stop=[text[-1]]
+    )
+    assert answer.choices[0].message.content == text[: text.index(text[-1])]
+    assert answer.choices[0].model_extra == {}
+
+
+def test_a_completions_top_tokens_hold_the_sampled_one(client: openai.OpenAI) -> None:
+    for wanted in (0, 1, 3):
+        answer = client.completions.create(
+            model="penstock-small", prompt="One two", max_tokens=8, temperature=2, seed=3, logprobs=wanted
+        )
+        found = answer.choices[0].logprobs
+        assert found is not None
+        assert found.tokens is not None
+        assert found.top_logprobs is not None
+        assert len(found.tokens) == len(found.top_logprobs) > 0
+        for token, top in zip(found.tokens, found.top_logprobs, strict=True):
+            assert token in top
+            assert 1 <= len(top) <= wanted + 1
+
+
+def test_a_schema_that_cannot_be_followed_is_named_in_the_words_of_each_api(
+    stack: Stack, client: openai.OpenAI
+) -> None:
+    good, bad = {"type": "object"}, {"type": "object", "properties": {"a": {"not": {}}}}
+    functions: list[Any] = [{"name": "good", "parameters": good}, {"name": "bad", "parameters": bad, "strict": True}]
+    request: Any = {"model": "large", "max_tokens": 4, "messages": QUESTION}
+    with pytest.raises(openai.BadRequestError) as of_chat:
+        client.chat.completions.create(
+            **request, tools=[{"type": "function", "function": one} for one in functions], tool_choice="required"
+        )
+    tools: Any = [{"type": "function", **one} for one in functions]
+    with pytest.raises(openai.BadRequestError) as of_responses:
+        client.responses.create(model="large", input="x", tools=tools, tool_choice="required")
+    assert (of_chat.value.param, of_responses.value.param) == ("tools[1].function.parameters", "tools[1].parameters")
+    named: Any = [{"name": one["name"], "input_schema": one["parameters"], "strict": True} for one in functions]
+    with anthropic.Anthropic(base_url=stack.url, api_key="unused", max_retries=0) as messages:
+        with pytest.raises(anthropic.BadRequestError) as of_messages:
+            messages.messages.create(**request, tools=named, tool_choice={"type": "any"})
+        image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+        with pytest.raises(anthropic.BadRequestError) as of_image:
+            messages.messages.create(**{**request, "messages": [{"role": "user", "content": [image]}]})
+    assert "`tools[1].input_schema` has a schema that cannot be followed" in of_messages.value.message
+    assert 'got "image"' in of_image.value.message

@@ -228,8 +228,8 @@ class Generation:
 
     def _check(self, output: SeqOutput) -> None:
         if output.fault == "grammar" and self.prompt.grammar is not None:
-            param = self.prompt.grammar.param
-            raise invalid_value(param, f"`{param}` has a schema that cannot be followed: {output.error}.")
+            param, reason = self.prompt.grammar.fault(output.error or "no reason given")
+            raise invalid_value(param, f"`{param}` has a schema that cannot be followed: {reason.rstrip('.')}.")
         if output.finish_reason == "error":
             raise core_failed(f"The model process failed on this request: {output.error or 'no reason given'}.")
         if output.finish_reason == "abort":

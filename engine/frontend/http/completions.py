@@ -53,7 +53,7 @@ class Completions:
         resume = self._resume(headers, body, request)
         async with watched_client(receive) as client:
             generation = await self._service.chat(request, options, received_at, resume)
-            wire = ChatWire(self._identity("chatcmpl-", request, resume))
+            wire = ChatWire(self._identity("chatcmpl-", request, options, resume))
             await self._answer(client, generation, wire, request, options, send, resume)
 
     async def complete(self, headers: Headers, receive: Receive, send: Send) -> None:
@@ -65,7 +65,7 @@ class Completions:
         resume = self._resume(headers, body, request)
         async with watched_client(receive) as client:
             generation = await self._service.complete(request, options, received_at, resume)
-            wire = CompletionWire(self._identity("cmpl-", request, resume))
+            wire = CompletionWire(self._identity("cmpl-", request, options, resume))
             await self._answer(client, generation, wire, request, options, send, resume)
 
     def _resume(self, headers: Headers, body: bytes, request: ChatBody | CompletionRequest) -> ResumeRequest | None:
@@ -136,7 +136,11 @@ class Completions:
         return self._tracer.watch(options.traceparent, generation)
 
     def _identity(
-        self, prefix: str, request: ChatBody | CompletionRequest, resume: ResumeRequest | None
+        self,
+        prefix: str,
+        request: ChatBody | CompletionRequest,
+        options: RequestOptions,
+        resume: ResumeRequest | None,
     ) -> AnswerIdentity:
         given_id, given_time = (None, None) if resume is None else (resume.id, resume.created)
         return AnswerIdentity(
@@ -145,4 +149,5 @@ class Completions:
             model=request.model,
             include_usage=request.include_usage,
             token_bytes=self._service.tokenizer.display_bytes,
+            shows_stop=options.wants_stop_reason,
         )

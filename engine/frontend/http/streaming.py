@@ -141,10 +141,10 @@ class Relay:
 
     def _finish_events(self, gained: Gained, report: dict[str, Any] | None) -> list[bytes]:
         """Finish reasons; the last of these events carries the report."""
-        ended = [(choice.index, delta.finish) for choice, delta in gained if delta.finish is not None]
+        ended = [(choice, delta.finish) for choice, delta in gained if delta.finish is not None]
         return [
-            self._wire.finish(index, finish, report if i == len(ended) else None)
-            for i, (index, finish) in enumerate(ended, 1)
+            self._wire.finish(choice.index, finish, report if i == len(ended) else None, matched=choice.matched_stop)
+            for i, (choice, finish) in enumerate(ended, 1)
         ]
 
     async def _write_events(self, parts: list[bytes], *, more: bool) -> None:

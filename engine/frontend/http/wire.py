@@ -31,6 +31,8 @@ class AnswerIdentity:
     include_usage: bool
     token_bytes: TokenBytes
     """Bytes of a token, for log probabilities; special tokens have bytes too."""
+    shows_stop: bool = False
+    """True if each choice ends with `stop_reason`: the stop string that ended it, or null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +75,8 @@ class Wire(Protocol):
     def delta(self, index: int, delta: Delta) -> bytes:
         """Return an event with text."""
 
-    def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None) -> bytes:
-        """Return a choice's last event."""
+    def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None, *, matched: str | None = None) -> bytes:
+        """Return a choice's last event; `matched` is the stop string that ended it."""
 
     def show_usage(self, usage: TokenUsage) -> None:
         """Put the usage so far into the events from here on."""
@@ -122,6 +124,7 @@ class _EventWire:
 
     def __init__(self, identity: AnswerIdentity, event_kind: str, body_kind: str) -> None:
         self._token_bytes = identity.token_bytes
+        self._shows_stop = identity.shows_stop
         self._members = {
             "id": identity.id,
             "object": body_kind,
@@ -150,6 +153,16 @@ class _EventWire:
             finish,
             tail,
         )
+
+    def _end(self, finish: Finish, matched: str | None) -> bytes:
+        """Return the finish reason, and behind it the member with the stop string where the request wants it."""
+        reason = _encode(finish)
+        return b'%b,"stop_reason":%b' % (reason, _encode(matched)) if self._shows_stop else reason
+
+    def _ended(self, choice: Choice) -> dict[str, Any]:
+        """Return the members of a plain body's choice that tell how it ended."""
+        stop = {"stop_reason": choice.matched_stop} if self._shows_stop else {}
+        return {"finish_reason": choice.finish, **stop}
 
     def _body(self, choices: list[dict[str, Any]], usage: TokenUsage, extra: dict[str, Any] | None) -> bytes:
         return _encode({**self._members, "choices": choices, "usage": usage.as_json(), **(extra or {})})
@@ -183,9 +196,9 @@ class ChatWire(_EventWire):
             logprobs_json = b"null"
         return b"".join(events)
 
-    def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None) -> bytes:
+    def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None, *, matched: str | None = None) -> bytes:
         """Return the empty delta with the finish reason."""
-        return _with_members(self._event(index, b'"delta":{}', b"null", _encode(finish)), extra)
+        return _with_members(self._event(index, b'"delta":{}', b"null", self._end(finish, matched)), extra)
 
     def body(self, answers: Sequence[CollectedChoice], usage: TokenUsage, extra: dict[str, Any] | None) -> bytes:
         """Return the plain `chat.completion`."""
@@ -194,7 +207,7 @@ class ChatWire(_EventWire):
                 "index": answer.choice.index,
                 "message": answer.message(),
                 "logprobs": self._all_logprobs(answer.entries, answer.reasoning_entries),
-                "finish_reason": answer.choice.finish,
+                **self._ended(answer.choice),
             }
             for answer in answers
         ]
@@ -239,9 +252,9 @@ class CompletionWire(_EventWire):
         logprobs = _encode(self._logprobs(delta.entries)) if delta.entries else b"null"
         return self._event(index, b'"text":%b' % _encode(delta.text), logprobs, b"null")
 
-    def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None) -> bytes:
+    def finish(self, index: int, finish: Finish, extra: dict[str, Any] | None, *, matched: str | None = None) -> bytes:
         """Return the event with no text and the finish reason."""
-        return _with_members(self._event(index, b'"text":""', b"null", _encode(finish)), extra)
+        return _with_members(self._event(index, b'"text":""', b"null", self._end(finish, matched)), extra)
 
     def body(self, answers: Sequence[CollectedChoice], usage: TokenUsage, extra: dict[str, Any] | None) -> bytes:
         """Return the plain `text_completion`."""
@@ -250,7 +263,7 @@ class CompletionWire(_EventWire):
                 "index": answer.choice.index,
                 "text": "".join(answer.texts),
                 "logprobs": self._logprobs(answer.entries) if answer.entries else None,
-                "finish_reason": answer.choice.finish,
+                **self._ended(answer.choice),
             }
             for answer in answers
         ]
@@ -261,15 +274,25 @@ class CompletionWire(_EventWire):
         return {
             "tokens": [self._text(entry.token_id) for entry in shown],
             "token_logprobs": [entry.logprob for entry in shown],
-            "top_logprobs": [dict(self._top(entry)) if entry.top else None for entry in shown],
+            "top_logprobs": [self._top(entry) for entry in shown],
             "text_offset": [entry.offset for entry in shown],
         }
 
-    def _top(self, entry: TokenEntry) -> Iterable[tuple[str, float]]:
-        return ((self._text(token_id), logprob) for token_id, logprob in entry.top)
+    def _top(self, entry: TokenEntry) -> dict[str, float]:
+        """Return the most likely tokens and the sampled one; of two with one text, the more likely."""
+        found: dict[str, float] = {}
+        for token_id, logprob in entry.top:
+            found.setdefault(self._text(token_id), logprob)
+        found.setdefault(self._text(entry.token_id), entry.logprob)
+        return found
 
     def _text(self, token_id: int) -> str:
-        return self._token_bytes(token_id).decode(errors="replace")
+        r"""Return a token's text; of bytes that are no text, OpenAI's form of them, such as `bytes:\xf0\x9f`."""
+        data = self._token_bytes(token_id)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
 
 
 def _call_piece(call: CallDelta) -> bytes:

@@ -18,6 +18,9 @@ MAX_SALT_CHARS = 256
 MODEL_STATE = "x-penstock-model-state"
 """Header with which a gateway requests, and the answer states, what the model was."""
 
+STOP_REASON = "x-penstock-stop-reason"
+"""Header with which a gateway requests `stop_reason` in each choice: the stop string that ended it, or null."""
+
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,9})?")
 
@@ -34,6 +37,8 @@ class RequestOptions:
     """The caller's `traceparent` header, unchanged (W3C Trace Context)."""
     wants_state: bool = False
     """True if the answer's headers state the model, so that a gateway can record what gave the answer."""
+    wants_stop_reason: bool = False
+    """True if each choice tells which stop string ended it."""
 
     def lane(self, num_prompt_tokens: int) -> Lane:
         """Return the lane for a prompt length."""
@@ -55,6 +60,7 @@ def read_options(headers: Headers, request: SamplingFields) -> RequestOptions:
         wants_timing=(headers.get("x-penstock-timing") or "").strip().lower() == "full",
         traceparent=headers.get("traceparent"),
         wants_state=headers.get(MODEL_STATE) is not None,
+        wants_stop_reason=headers.get(STOP_REASON) is not None,
     )
 
 

@@ -143,6 +143,11 @@ class Choice:
         )
 
     @property
+    def matched_stop(self) -> str | None:
+        """Stop string that ended the answer; None without one."""
+        return self._matcher.matched
+
+    @property
     def may_call(self) -> bool:
         """True if the answer may have tool calls."""
         return self._caller is not None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from engine.frontend.request.json_schemas import unenforced_keywords
 from engine.frontend.request.response_format import ResponseFormat
@@ -16,6 +17,10 @@ from engine.frontend.tools.reasoning_rules import harmony_final, harmony_rules, 
 from engine.frontend.tools.tagged_rules import unenforced_in_tags
 from engine.frontend.tools.tool_format import ToolFormat
 
+_AT: Final = re.compile(r"at (?P<line>\d+)\(\d+\): (?:failed to compile JSON schema: )?")
+"""Beginning of the compiler's report: the line and the column in the grammar."""
+_RULE_OF_TOOL: Final = re.compile(r"(?:object|named|call|arguments?)_(?P<place>\d+)[_:]")
+
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
@@ -26,6 +31,21 @@ class Grammar:
     """Request field that the grammar comes from, for errors."""
     unenforced: tuple[str, ...] = ()
     """Keywords of schemas that are not strict and that the grammar does not enforce."""
+    tools: tuple[str, ...] = ()
+    """Paths of the schemas of the tools that may be called, in the order of their rules."""
+
+    def fault(self, report: str) -> tuple[str, str]:
+        """Return the field whose schema the compiler refused, and the reason without the place in the grammar."""
+        found = _AT.match(report)
+        if found is None:
+            return self.param, report
+        rules = json.loads(self.source)["grammars"][0].get("lark_grammar", "").split("\n")
+        line = int(found["line"])
+        rule = _RULE_OF_TOOL.match(rules[line - 1]) if 0 < line <= len(rules) else None
+        reason = report[found.end() :]
+        if rule is not None and int(rule["place"]) < len(self.tools):
+            return self.tools[int(rule["place"])], reason
+        return self.param, reason
 
 
 def make_grammar(
@@ -64,7 +84,15 @@ def make_grammar(
             return Grammar(json.dumps(source), param, unenforced)
         body = f"body: {_answer(reasoning)}\nanswer: {json_rule(schema, is_strict)}\n"
     rules = _before_body(reasoning, start, has_schema=schema is not None) + body
-    return Grammar(json.dumps({"grammars": [{"lark_grammar": rules}]}), param, unenforced)
+    return Grammar(json.dumps({"grammars": [{"lark_grammar": rules}]}), param, unenforced, _schema_paths(use))
+
+
+def _schema_paths(use: ToolUse | None) -> tuple[str, ...]:
+    """Return the paths of the schemas of the tools that may be called."""
+    if use is None:
+        return ()
+    places = {tool.function.name: place for place, tool in enumerate(use.tools)}
+    return tuple(f"tools[{places[tool.function.name]}].function.parameters" for tool in use.allowed)
 
 
 def _constrains(use: ToolUse) -> bool:

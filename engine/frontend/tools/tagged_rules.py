@@ -35,20 +35,20 @@ def tagged_call_rules(place: int, function: FunctionDefinition, form: ToolFormat
     """
     if function.strict:
         if found := unenforced_in_tags(function.schema, form):
-            raise _refusal(f"cannot enforce {', '.join(sorted(found))} of a strict tool")
+            raise _refusal(function, f"cannot enforce {', '.join(sorted(found))} of a strict tool")
         if _is_free(function):
-            raise _refusal("cannot enforce free arguments of a strict tool; state them as properties")
+            raise _refusal(function, "cannot enforce free arguments of a strict tool; state them as properties")
     rules, arguments = [], []
     required = _required(function.schema)
     for number, (name, schema) in enumerate(_arguments(function.schema).items()):
         if not _NAME.fullmatch(name):
             if function.strict or name in required:
-                raise _refusal(f"cannot write the name {json.dumps(name)[:128]} of an argument")
+                raise _refusal(function, f"cannot write the name {json.dumps(name)[:128]} of an argument")
             continue
         value = value_form(schema, _closing_text(form))
         if value.unwritable and (function.strict or not value.is_writable):
             shown = json.dumps(value.unwritable[0], ensure_ascii=False)[:128]
-            raise _refusal(f"cannot write the value {shown} of the argument {json.dumps(name)}")
+            raise _refusal(function, f"cannot write the value {shown} of the argument {json.dumps(name)}")
         rule = f"argument_{place}_{number}"
         rules.append(_argument(rule, json.dumps(name), value, function.strict, form))
         arguments.append(rule if name in required else f"{rule}?")
@@ -102,10 +102,9 @@ def _is_free(function: FunctionDefinition) -> bool:
     return not _is_closed(schema) and ("properties" not in schema or bool(_COMPLEX & schema.keys()))
 
 
-def _refusal(problem: str) -> ApiError:
-    return unsupported(
-        FieldRefusal("tools", f"`tools` must do without it: the syntax of this model's calls {problem}.")
-    )
+def _refusal(function: FunctionDefinition, problem: str) -> ApiError:
+    message = f"`tools` must do without it: the syntax of this model's calls {problem} (tool {function.name!r})."
+    return unsupported(FieldRefusal("tools", message))
 
 
 def _closing_text(form: ToolFormat) -> str:

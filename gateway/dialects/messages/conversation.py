@@ -51,7 +51,7 @@ class ChatTurns:
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
         self.origins: list[tuple[str, list[str]]] = []
-        """Paths by message: its path in the client's request, and the paths of its content's parts."""
+        """Paths by message: its path in the client's request, and those of its content's parts and stored blocks."""
         self.native: list[tuple[str, Block]] = []
         """Blocks of users and tools that have no form in chat completions, by their paths."""
         self.media_bytes = 0
@@ -95,13 +95,14 @@ class ChatTurns:
             if kind == "tool_result":
                 images = self._add_result(block, where)
                 parts += images
-                paths += [where] * len(images)
+                paths += [f"{where}.content[{image[TOOL_RESULT]['index']}]" for image in images]
                 num_results += 1
             elif (part := self._part(kind, block, where)) is not None:
                 parts.append(part)
                 paths.append(where)
             else:
                 stored.append(self._native_block(block, len(parts) + len(stored), where))
+                paths.append(where)
         if not parts and not stored and num_results:
             return
         message: dict[str, Any] = {"role": "user", "content": parts or ""}

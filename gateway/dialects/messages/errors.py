@@ -40,19 +40,22 @@ def error_type(status: int) -> str:
     return _TYPES.get(status) or ("invalid_request_error" if 400 <= status < 500 else "api_error")
 
 
-def envelope(status: int, body: bytes, request_id: str | None, path_of: Callable[[str], str] | None = None) -> bytes:
+def envelope(
+    status: int, body: bytes, request_id: str | None, own_words: Callable[[str, str], str] | None = None
+) -> bytes:
     """Return an error of the gateway, or of an upstream in the gateway's envelope, in the envelope of this API.
 
     Args:
         status: Status of the response.
         body: The gateway's envelope.
         request_id: Id of the request, if it has one.
-        path_of: Function that returns the client's path of a field of the chat request; None before there is one.
+        own_words: Function of a message and the field of the chat request that it is about, which returns it in the
+            words of the client's request; None before there is one.
     """
     error = _error_in(document_of(body))
     message, param = _message(error, f"The request failed with status {status}."), error.get("param")
-    if path_of is not None and isinstance(param, str) and param:
-        message = message.replace(param, path_of(param))
+    if own_words is not None and isinstance(param, str) and param:
+        message = own_words(message, param)
     found: dict[str, Any] = {"type": "error", "error": {"type": error_type(status), "message": message}}
     if request_id is not None:
         found["request_id"] = request_id

@@ -12,7 +12,7 @@ from gateway.dialects.messages.answer import message_of
 from gateway.dialects.messages.conversation import ChatTurns
 from gateway.dialects.messages.errors import envelope
 from gateway.dialects.messages.headers import REQUEST_ID, betas_of, in_own_names, with_authorization
-from gateway.dialects.messages.request import MessagesParser, client_path
+from gateway.dialects.messages.request import MessagesParser, client_message
 from gateway.dialects.messages.stream import MessageStream
 from gateway.http.asgi import Header
 
@@ -72,7 +72,8 @@ class MessagesExchange:
     def refusal(self, status: int, body: bytes) -> bytes:
         """Translate the error envelope of an answer whose status is not 200."""
         turns = self._turns
-        return envelope(status, body, self._request_id, None if turns is None else partial(client_path, turns=turns))
+        own_words = None if turns is None else partial(client_message, turns=turns)
+        return envelope(status, body, self._request_id, own_words)
 
     def feed(self, events: bytes) -> bytes:
         """Translate a piece of a stream, cut anywhere."""

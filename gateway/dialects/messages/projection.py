@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from gateway.chat.schema import CONTENT_BLOCKS
@@ -9,23 +10,29 @@ from gateway.dialects.messages.conversation import DOCUMENT, TOOL_RESULT
 from gateway.dialects.messages.native_blocks import Block, is_reasoning, restored
 from gateway.dialects.messages.tools import OWN_TOOLS
 from gateway.errors import InvalidRequest
+from gateway.http.asgi import Header
 
+STOPS: Final = "stop_sequences"
+"""Member of the document with the stop sequences of the client, who wants to know which one ended the answer."""
 BETAS: Final = "anthropic_beta"
 """Member of the document with the values of the header `anthropic-beta`."""
 NO_EFFECT: Final = frozenset(
     {
-        *("cache_control", "context_management", "diagnostics", "inference_geo", "speed", "betas", BETAS),
+        *("cache_control", "context_management", "diagnostics", "inference_geo", "speed", "betas", BETAS, STOPS),
         *("user_profile_id", "workspace_id", "thinking", "output_config", "output_format", OWN_TOOLS),
+        *("billing_policy", "fallbacks", "fallback_credit_token"),
     }
 )
 """Members of a request that mean something to Anthropic's API only, and whose loss leaves the answer's meaning."""
-NEEDED: Final = ("container", "mcp_servers")
+NEEDED: Final = ("container", "mcp_servers", "thread", "compaction")
 """Members that change an answer, and that only Anthropic's API has."""
 _OF_PARTS: Final = frozenset({"cache_control", "citations", "caller", TOOL_RESULT, DOCUMENT})
 _OF_MESSAGES: Final = frozenset({"cache_control", "is_error", "toolset_name", CONTENT_BLOCKS})
 _OF_TOOLS: Final = frozenset(
     {"cache_control", "defer_loading", "input_examples", "eager_input_streaming", "allowed_callers"}
 )
+_WITH_STOP: Final = ((b"x-penstock-stop-reason", b"1"),)
+"""Request to the bundled engine for `stop_reason` in each choice, which others send by themselves or not at all."""
 _LOW_BUDGET: Final = 4096
 _HIGH_BUDGET: Final = 16_384
 _EFFORTS: Final = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
@@ -34,7 +41,7 @@ _EFFORTS: Final = {"low": "low", "medium": "medium", "high": "high", "xhigh": "h
 class PlainProjection:
     """Projection of one request; `refusal` is raised where a part of it needs Anthropic's API."""
 
-    __slots__ = ("_refusal",)
+    __slots__ = ("_refusal", "headers")
     dialect = "anthropic"
     own_fields = frozenset(
         {
@@ -46,8 +53,10 @@ class PlainProjection:
         }
     )
 
-    def __init__(self, refusal: InvalidRequest | None) -> None:
+    def __init__(self, refusal: InvalidRequest | None, *, has_stops: bool) -> None:
+        """Create a projection; with `has_stops`, the server is to tell which stop sequence ended the answer."""
         self._refusal = refusal
+        self.headers: Sequence[Header] = _WITH_STOP if has_stops else ()
 
     def plain(self, document: dict[str, Any]) -> dict[str, Any]:
         """Return the document without members that only Anthropic's API has.

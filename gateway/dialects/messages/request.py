@@ -14,17 +14,18 @@ from gateway.chat.request import ChatRequest, ChatRequestParser, whole_numbers
 from gateway.chat.schema import CONTENT_BLOCKS
 from gateway.chat.strict_json import JsonGuard
 from gateway.dialects.messages.conversation import ChatTurns
-from gateway.dialects.messages.projection import BETAS, NEEDED, NO_EFFECT, PlainProjection, needs_anthropic
+from gateway.dialects.messages.projection import BETAS, NEEDED, NO_EFFECT, STOPS, PlainProjection, needs_anthropic
 from gateway.dialects.messages.rules import at_path, message_fault
 from gateway.dialects.messages.schema import CountTokensFields, MessageFields
 from gateway.dialects.messages.tools import OWN_TOOLS, chat_tool_choice, chat_tools
+from gateway.dialects.own_words import in_own_words, refuse_names_of_chat, with_own_kinds
 from gateway.errors import InvalidRequest
 
 _T = TypeVar("_T")
 _TRANSLATED: Final = frozenset(
     {
         *("model", "messages", "system", "max_tokens", "stream", "stop_sequences", "metadata", "tools"),
-        *("tool_choice", "service_tier"),
+        *("tool_choice", "service_tier", "stream_options", "n"),
     }
 )
 _CHAT_NAMES: Final = {
@@ -34,6 +35,11 @@ _CHAT_NAMES: Final = {
     "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
     "response_format": "output_config.format",
 }
+"""Names of this API by those of chat completions."""
+_REFUSED_NAMES: Final = {**_CHAT_NAMES, "functions": "tools", "function_call": "tool_choice", OWN_TOOLS: "tools"}
+_STATED_EFFORT: Final = {**_REFUSED_NAMES, "reasoning_effort": "output_config.effort"}
+_KINDS: Final = {"image_url": "image", "file": "document"}
+"""Types of content blocks by those of parts."""
 _PLACE: Final = re.compile(r"messages\[(\d+)\](?:\.content\[(\d+)\])?")
 _CARRIED: Final = re.compile(rf"\.{CONTENT_BLOCKS}\[(\d+)\]")
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -64,7 +70,7 @@ class MessagesParser:
         if fields.stream:
             chat |= {"stream": True, "stream_options": {"include_usage": True}}
         if fields.stop_sequences:
-            chat["stop"] = fields.stop_sequences
+            chat |= {"stop": fields.stop_sequences, STOPS: fields.stop_sequences}
         if fields.metadata is not None and fields.metadata.user_id:
             chat["user"] = fields.metadata.user_id
         if fields.service_tier is not None:
@@ -85,13 +91,14 @@ class MessagesParser:
     def _request(
         self, document: dict[str, Any], fields: CountTokensFields, chat: dict[str, Any], betas: list[str] | None
     ) -> tuple[ChatRequest, ChatTurns]:
+        refuse_names_of_chat(document, _STATED_EFFORT if _has_effort(fields) else _REFUSED_NAMES)
         turns = ChatTurns()
         if fields.system is not None:
             turns.add_system(fields.system)
         for index, turn in enumerate(fields.messages):
             turns.add(turn, index)
         found = {"model": fields.model, "messages": turns.messages, **chat}
-        is_extended = turns.is_extended
+        is_extended = turns.is_extended or STOPS in found
         if "tools" in document:
             is_extended |= _add_tools(found, document["tools"])
         if fields.tool_choice is not None:
@@ -103,11 +110,16 @@ class MessagesParser:
         _add_format(found, document)
         if betas and is_extended:
             found[BETAS] = betas
-        projection = PlainProjection(_refusal(found, turns)) if is_extended else None
+        projection = PlainProjection(_refusal(found, turns), has_stops=STOPS in found) if is_extended else None
         try:
             return self._parser.accept(found, projection, turns.media_bytes), turns
         except InvalidRequest as error:
             raise at_path(error, lambda path: client_path(path, turns)) from None
+
+
+def client_message(message: str, field: str, turns: ChatTurns) -> str:
+    """Return a message about a field of the chat document in the words of the client's request."""
+    return in_own_words(with_own_kinds(message, field, _KINDS), field, client_path(field, turns))
 
 
 def client_path(path: str, turns: ChatTurns) -> str:
@@ -115,8 +127,8 @@ def client_path(path: str, turns: ChatTurns) -> str:
     head = path.partition(".")[0].partition("[")[0]
     if head in _CHAT_NAMES:
         return _CHAT_NAMES[head] + path.removeprefix(head)
-    if head == "tools":
-        path = path.replace(".function.parameters", ".input_schema").replace(".function", "")
+    if head in ("tools", "tool_choice"):
+        return path.replace(".function.parameters", ".input_schema", 1).replace(".function", "", 1)
     place = _PLACE.match(path)
     if place is None or int(place[1]) >= len(turns.origins):
         return path
@@ -172,6 +184,10 @@ def _add_tools(chat: dict[str, Any], tools: list[dict[str, Any]]) -> bool:
     return bool(stored) or any(len(tool) > 2 for tool in functions)
 
 
+def _has_effort(fields: CountTokensFields) -> bool:
+    return fields.output_config is not None and fields.output_config.effort is not None
+
+
 def _add_format(chat: dict[str, Any], document: dict[str, Any]) -> None:
     """Add the schema that the answer follows."""
     setting = document.get("output_config")
@@ -186,7 +202,7 @@ def _refusal(chat: dict[str, Any], turns: ChatTurns) -> InvalidRequest | None:
     path = next((name for name in NEEDED if chat.get(name)), None)
     if path is None and chat.get(OWN_TOOLS):
         tool = chat[OWN_TOOLS][0]
-        path = f"tools[{tool['index']}].{'type' if tool.get('type') else 'input_schema'}"
+        path = f"tools[{tool['index']}].type"
     if path is None:
         path = next(_paths_in_need(turns), None)
     if path is None:

@@ -73,7 +73,7 @@ class MessageTurn(Struct, frozen=True):
 
 
 class MessageTool(Struct, frozen=True):
-    """A tool that the model may use; one without `input_schema` is Anthropic's own."""
+    """A tool that the model may use; one with a type of its own and no `input_schema` is Anthropic's."""
 
     name: str | None = None
     type: str | None = None

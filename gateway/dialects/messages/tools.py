@@ -11,18 +11,27 @@ from gateway.errors import InvalidRequest
 OWN_TOOLS: Final = "anthropic_tools"
 """Member of the document with the tools that only Anthropic's API has, each with its place among all."""
 _FUNCTION: Final = frozenset({"type", "name", "description", "input_schema", "strict"})
+_OF_FUNCTIONS: Final = (None, "", "custom")
+"""Types of tools that the client defines itself."""
 _CHOICES: Final[dict[str, str]] = {"auto": "auto", "any": "required", "none": "none"}
 
 
 def chat_tools(tools: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the tools of functions for a chat document, and those that are carried as they are."""
+    """Return the tools of functions for a chat document, and those that are carried as they are.
+
+    Raises:
+        InvalidRequest: A tool of a function has no schema or no name.
+    """
     functions: list[dict[str, Any]] = []
     stored: list[dict[str, Any]] = []
     for index, tool in enumerate(tools):
-        if "input_schema" not in tool:
+        if tool.get("type") not in _OF_FUNCTIONS and tool.get("input_schema") is None:
             stored.append(placed(index, tool))
             continue
-        function = {"name": tool.get("name"), "parameters": tool["input_schema"]}
+        for name in ("name", "input_schema"):
+            if tool.get(name) in (None, ""):
+                raise InvalidRequest(f"`tools[{index}].{name}` is required.", param=f"tools[{index}].{name}")
+        function = {"name": tool["name"], "parameters": tool["input_schema"]}
         for name in ("description", "strict"):
             if tool.get(name) is not None:
                 function[name] = tool[name]

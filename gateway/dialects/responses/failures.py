@@ -35,11 +35,8 @@ def refusal_in_own_words(body: bytes, paths: FieldPaths) -> bytes:
     error = document.get("error") if isinstance(document, dict) else None
     if not isinstance(error, dict) or not isinstance(param := error.get("param"), str):
         return body
-    path = paths.of(param)
-    if path == param:
-        return body
     message = error.get("message")
-    changed = {"param": path}
+    changed = {"param": paths.of(param)}
     if isinstance(message, str):
-        changed["message"] = message.replace(param, path)
+        changed["message"] = paths.in_own_words(message, param)
     return encoded({**document, "error": {**error, **changed}})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from gateway.dialects.own_words import in_own_words, with_own_kinds
 from gateway.errors import InvalidRequest
 
 _MESSAGE: Final = re.compile(r"messages\[(\d+)\]")
@@ -21,6 +22,18 @@ _NAMES: Final = {
     "verbosity": "text.verbosity",
 }
 """Fields of chat completions that Responses has under another name."""
+REFUSED_NAMES: Final = {
+    **{name: own for name, own in _NAMES.items() if name.isidentifier()},
+    "logprobs": "top_logprobs",
+    "functions": "tools",
+    "function_call": "tool_choice",
+}
+"""Names of Responses by those of chat completions, which are refused beside them."""
+_KINDS: Final = {"text": "input_text", "image_url": "input_image", "file": "input_file"}
+"""Types of content parts by those of chat completions."""
+_LIMIT: Final = re.compile(r"\bmax_(?:completion_)?tokens\b")
+_TOOL: Final = re.compile(r"^((?:tools|tool_choice)[^.]*)\.(?:function|custom)\b")
+_ALLOWED: Final = re.compile(r"^tool_choice\.allowed_tools\b(?:(.*)\.(?:function|custom)\b)?")
 _LONGEST_FIRST: Final = sorted(_NAMES, key=len, reverse=True)
 _REST: Final = (
     (".function_call", ""),
@@ -57,7 +70,8 @@ class FieldPaths:
         for name in _LONGEST_FIRST:
             if path == name or path.startswith((name + ".", name + "[")):
                 return _NAMES[name] + path[len(name) :]
-        return path.replace(".function", "", 1) if path.startswith("tools[") else path
+        path = _ALLOWED.sub(r"tool_choice\1", path)
+        return _TOOL.sub(r"\1", path).replace(".format.grammar", ".format", 1) if path.startswith("tool") else path
 
     def _in_message(self, message: int, rest: str) -> str:
         item, content = self._messages[message]
@@ -75,6 +89,10 @@ class FieldPaths:
         """Return an error about a field of the chat request in the client's words."""
         if error.param is None:
             return error
-        path = self.of(error.param)
-        message = error.message.replace(error.param, path)
-        return InvalidRequest(message, param=path, code=error.code)
+        message = self.in_own_words(error.message, error.param)
+        return InvalidRequest(message, param=self.of(error.param), code=error.code)
+
+    def in_own_words(self, message: str, field: str) -> str:
+        """Return a message about a field of the chat request in the client's words."""
+        found = in_own_words(with_own_kinds(message, field, _KINDS), field, self.of(field))
+        return _LIMIT.sub("max_output_tokens", found)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from gateway.chat.schema import OUTPUT_ITEMS
 from gateway.errors import InvalidRequest
+from gateway.http.asgi import Header
 
 REASONING: Final = "reasoning"
 """Member of the document with the settings of reasoning, apart from its effort."""
@@ -23,6 +25,7 @@ class ChatProjection:
 
     __slots__ = ("_refusal",)
     dialect = "responses"
+    headers: Sequence[Header] = ()
     own_fields = OWN_FIELDS | {REASONING}
 
     def __init__(self, refusal: InvalidRequest | None) -> None:

@@ -10,6 +10,8 @@ import msgspec
 from gateway.chat.request import ChatRequest, ChatRequestParser
 from gateway.chat.strict_json import JsonGuard
 from gateway.dialects.client_dialect import StateNeeded
+from gateway.dialects.own_words import refuse_names_of_chat
+from gateway.dialects.responses.field_paths import REFUSED_NAMES
 from gateway.dialects.responses.input_messages import InputMessages
 from gateway.dialects.responses.projection import OWN_FIELDS, ChatProjection
 from gateway.dialects.responses.tools import choice_as_chat, tools_as_chat
@@ -91,6 +93,7 @@ class ResponsesParser:
             StateNeeded: The request refers to responses that are not in `recalled`.
         """
         _refuse_stateful(document)
+        refuse_names_of_chat(document, REFUSED_NAMES)
         _check_kinds(document)
         _require_recalled(document, recalled)
         before = _before(document, recalled)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
-from tests.gateway.stack import running
+from tests.gateway.stack import policy_text, running
 
 
 async def test_models_lists_aliases_and_deployments_own_models(tmp_path: Path) -> None:
@@ -40,6 +41,14 @@ async def test_each_model_states_what_it_can_do(tmp_path: Path) -> None:
         assert "input_modalities" not in models["big"]
         assert models["auto"]["capabilities"] == [*chats, "completions", "embeddings"]
         assert (await stack.get("/v1/models/big")).json == models["big"]
+
+
+async def test_the_key_may_stand_in_the_header_of_anthropics_sdk(tmp_path: Path) -> None:
+    tenants = f"tenants:\n  - {{id: a, keys: [{{id: k, sha256: {sha256(b'sk-penstock-test').hexdigest()}}}]}}\n"
+    async with running(tmp_path, policy=policy_text(tmp_path) + tenants) as stack:
+        assert (await stack.get("/v1/models")).status == 401
+        for path in ("/v1/models", "/v1/models/tiny"):
+            assert (await stack.get(path, headers={"x-api-key": "sk-penstock-test"})).status == 200
 
 
 async def test_what_is_unknown_of_a_model_is_left_out(tmp_path: Path) -> None:

@@ -46,3 +46,12 @@ async def test_a_path_below_messages_that_has_no_route_is_refused_in_its_envelop
         assert (reply.status, reply.json["type"], reply.error["type"]) == (404, "error", "not_found_error")
         assert reply.json["request_id"] == reply.headers["x-request-id"]
         assert path in reply.error["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/responses/input_tokens", "/v1/responses/compact", "/v1/responses/resp_1/cancel"])
+async def test_an_endpoint_of_responses_that_is_not_served_leads_to_those_that_are(tmp_path: Path, path: str) -> None:
+    async with running(tmp_path) as stack:
+        reply = await stack.call({"model": "auto", "input": "x"}, path=path)
+        assert_envelope(reply, 404, "not_found")
+        assert f"'{path}' is not served" in reply.error["message"]
+        assert "GET and DELETE /v1/responses/{id}" in reply.error["message"]

@@ -77,7 +77,7 @@ async def test_completions_are_held_to_the_rule(tmp_path: Path) -> None:
         ([TEXT, ADDRESS], "messages[2].content[1].source.url"),
         (
             [{"type": "tool_result", "tool_use_id": "toolu_1", "content": [ADDRESS]}],
-            "messages[2].content[0].source.url",
+            "messages[2].content[0].content[0].source.url",
         ),
         (
             [TEXT, {"type": "document", "source": {"type": "content", "content": [ADDRESS]}}],

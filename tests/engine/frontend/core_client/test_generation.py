@@ -39,6 +39,18 @@ async def test_a_grammar_that_fails_right_behind_a_token_is_still_the_requests_f
     assert "too complex" in response.json()["error"]["message"]
 
 
+async def test_a_schema_that_cannot_be_followed_is_named_with_its_tool(running: Running) -> None:
+    core = await running.core()
+    named = {"type": "json_schema", "json_schema": {"name": "text", "schema": {"type": "string"}, "strict": True}}
+    request = asyncio.create_task(running.client.post(PATH, json=chat(response_format=named)))
+    add = await core.next_add()
+    error = "at 2(1): failed to compile JSON schema: no."
+    core.step([SeqOutput(seq_id=add.seq_id, token_ids=[], finish_reason="error", error=error, fault="grammar")])
+    refusal = (await request).json()["error"]
+    assert refusal["param"] == "response_format"
+    assert refusal["message"] == "`response_format` has a schema that cannot be followed: no."
+
+
 async def test_a_failed_choice_aborts_the_others(running: Running) -> None:
     core = await running.core()
     request = asyncio.create_task(running.client.post(PATH, json=chat(n=2)))

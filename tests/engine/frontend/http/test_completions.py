@@ -111,6 +111,25 @@ async def test_a_stop_string_over_several_tokens_is_not_shown_and_frees_the_core
     assert abort.seq_ids == [add.seq_id]
 
 
+@pytest.mark.parametrize("stream", [True, False])
+async def test_each_choice_names_its_stop_string_to_a_gateway_that_requests_it(running: Running, stream: bool) -> None:
+    core = await running.core()
+    for headers, expected in (({"x-penstock-stop-reason": "1"}, ["o t", None]), ({}, ["absent", "absent"])):
+        body = chat(stop=["zz", "o t"], stream=stream, n=2)
+        request = asyncio.create_task(running.client.post("/v1/chat/completions", json=body, headers=headers))
+        stopped, ended = await core.next_add(), await core.next_add()
+        for token in running.ids("one two three four"):
+            core.emit(stopped.seq_id, [token])
+        core.emit(ended.seq_id, [*running.ids("one"), END], "stop")
+        await core.next_abort()
+        core.emit(stopped.seq_id, [], "abort")
+        response = await request
+        documents = events(response.text) if stream else [response.json()]
+        choices = [choice for document in documents for choice in document["choices"] if choice["finish_reason"]]
+        found = {choice["index"]: choice.get("stop_reason", "absent") for choice in choices}
+        assert [found[0], found[1]] == expected
+
+
 async def test_log_probabilities_have_openai_shape(running: Running) -> None:
     core = await running.core()
     request = asyncio.create_task(running.client.post("/v1/chat/completions", json=chat(logprobs=True, top_logprobs=1)))

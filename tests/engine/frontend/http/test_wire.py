@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from engine.frontend.http.wire import AnswerIdentity, ChatWire, CollectedChoice, CompletionWire, TokenUsage, Wire
 from engine.frontend.text.choice import Choice, Delta, TokenEntry
 from engine.frontend.tools.call_scanner import CallDelta
+from engine.protocol import SeqOutput
 
 USAGE = TokenUsage(prompt_tokens=3, completion_tokens=2, cached_tokens=1)
 ENTRY = TokenEntry(1, -0.5, ((1, -0.5), (2, -1.5)), 7)
@@ -68,7 +70,7 @@ def test_completion_events_have_their_shapes() -> None:
         "logprobs": {
             "tokens": ["a"],
             "token_logprobs": [-0.5],
-            "top_logprobs": [{"a": -0.5, "\ufffd": -1.5}],
+            "top_logprobs": [{"a": -0.5, "bytes:\\xff": -1.5}],
             "text_offset": [7],
         },
         "finish_reason": None,
@@ -146,3 +148,37 @@ def test_reasoning_is_an_event_of_its_own_and_a_member_of_the_message() -> None:
         "content": 1, "refusal": 0, "reasoning_content": 2,
     }  # fmt: skip
     assert body["usage"]["completion_tokens_details"] == {"reasoning_tokens": 1}
+
+
+def test_the_sampled_token_is_always_among_the_top_ones_of_a_completion() -> None:
+    vocabulary = {1: b"a", 2: b"\xf0\x9f", 3: b"\x98", 4: "é".encode(), 5: b"a"}
+    names = AnswerIdentity(id="x", created=5, model="m", include_usage=False, token_bytes=vocabulary.__getitem__)
+    entries = (
+        TokenEntry(4, -6.0, ((2, -0.25), (3, -0.5)), 0),
+        TokenEntry(3, -0.125, (), 1),
+        TokenEntry(1, -0.5, ((1, -0.5), (5, -4.0)), 1),
+    )
+    logprobs = event(CompletionWire(names).delta(0, Delta("x", entries)))["choices"][0]["logprobs"]
+    assert logprobs["tokens"] == ["é", "bytes:\\x98", "a"]
+    assert logprobs["top_logprobs"] == [
+        {"bytes:\\xf0\\x9f": -0.25, "bytes:\\x98": -0.5, "é": -6.0},
+        {"bytes:\\x98": -0.125},
+        {"a": -0.5},
+    ]
+
+
+@pytest.mark.parametrize("kind", [ChatWire, CompletionWire])
+@pytest.mark.parametrize("matched", ['E"D', None])
+def test_each_choice_names_the_stop_string_that_ended_it_on_request(
+    kind: type[ChatWire | CompletionWire], matched: str | None
+) -> None:
+    choice = Choice(0, lambda _: b'ab E"D', frozenset(), stops=['E"D'] if matched else [])
+    delta = choice.feed(SeqOutput(seq_id=0, token_ids=[1], finish_reason="length"))
+    assert delta.finish == ("stop" if matched else "length")
+    for shows_stop in (True, False):
+        wire = kind(dataclasses.replace(identity(), shows_stop=shows_stop))
+        body = json.loads(wire.body([CollectedChoice(choice, ["ab "], [])], USAGE, None))
+        last = event(wire.finish(0, "stop", {"x": 1}, matched=choice.matched_stop))
+        found = [document["choices"][0] for document in (body, last)]
+        assert last["x"] == 1
+        assert [one.get("stop_reason", "none") for one in found] == [matched if shows_stop else "none"] * 2

@@ -498,3 +498,38 @@ def test_harmony_reasons_in_messages_before_the_last() -> None:
     assert bench.follows(state, NOTE + FINAL + "hello <think>")
     assert bench.follows(state, NOTE + TO_F + '{"x": 5}')
     assert not bench.follows(state, NOTE + TO_F + '{"x": "5"}')
+
+
+@pytest.mark.parametrize("family", [name for name in TEMPLATES if name != "harmony"])
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "odd"}}])
+def test_the_compilers_report_leads_to_the_tool_whose_schema_it_is(bench: Bench, family: str, choice: Any) -> None:
+    odd = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "object", "not": {}}}}
+    schemas = {"f": PARAMETERS, "odd": odd, "g": PARAMETERS}
+    defined = [
+        {"type": "function", "function": {"name": name, "parameters": schema, "strict": True}}
+        for name, schema in schemas.items()
+    ]
+    use = choose_tools(msgspec.convert(defined, list[Tool]), choice, None)
+    schema = {"type": "object", "properties": {"c": {"type": "integer"}}, "additionalProperties": False}
+    answer = ResponseFormat(type="json_schema", json_schema=NamedSchema(name="n", schema=schema))
+    for grammar in (make_grammar(None, use, bench.form(family)), make_grammar(answer, use, bench.form(family))):
+        assert grammar is not None
+        with pytest.raises(GrammarError) as caught:
+            bench.compile(grammar)
+        field, reason = grammar.fault(str(caught.value))
+        assert field == "tools[1].function.parameters"
+        assert reason == 'Unimplemented keys: ["not"]'
+
+
+def test_a_report_about_anything_else_leads_to_the_field_of_the_grammar(bench: Bench) -> None:
+    grammar = make(bench, "hermes")
+    assert grammar is not None
+    assert grammar.fault("too complex") == ("tools", "too complex")
+    assert grammar.fault("at 1(3): no such rule") == ("tools", "no such rule")
+    assert grammar.fault("at 900(3): no such rule") == ("tools", "no such rule")
+    schema = ResponseFormat(type="json_schema", json_schema=NamedSchema(name="n", schema={"not": {}}, strict=True))
+    alone = make_grammar(schema, None, None)
+    assert alone is not None
+    with pytest.raises(GrammarError) as caught:
+        bench.compile(alone)
+    assert alone.fault(str(caught.value)) == ("response_format", 'Unimplemented keys: ["not"]')

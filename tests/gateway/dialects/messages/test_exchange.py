@@ -217,3 +217,32 @@ async def test_a_trimmed_request_is_served(tmp_path: Path) -> None:
         ]
         assert (await post(stack, message(messages=turns))).status == 200
         assert "cache_control" not in stack.small.received[0].body.decode()
+
+
+async def test_only_a_message_with_stop_sequences_wants_to_know_which_one_matched(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        await post(stack, message(stop_sequences=["END"]))
+        await post(stack)
+        await stack.call({"model": "auto", "messages": [{"role": "user", "content": "hi"}], "stop": ["END"]})
+        wants = ["x-penstock-stop-reason" in received.headers for received in stack.small.received]
+    assert wants == [True, False, False]
+
+
+async def test_a_chat_client_gets_no_answer_made_for_a_message_with_stop_sequences(tmp_path: Path) -> None:
+    async def stopped(wire: Wire) -> None:
+        choice = {"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}
+        if "x-penstock-stop-reason" in wire.request.headers:
+            choice["stop_reason"] = "END"
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        document = {"id": "c", "object": "chat.completion", "created": 1, "model": "tiny", "choices": [choice]}
+        await wire.answer(json.dumps({**document, "usage": usage}).encode())
+
+    async with running(tmp_path, policy=CACHED_POLICY.format(folder=tmp_path)) as stack:
+        stack.small.otherwise = stopped
+        body = message(stop_sequences=["END"])
+        replies = [await post(stack, body) for _ in range(2)]
+        same = {"model": "auto", "messages": body["messages"], "max_completion_tokens": 64, "stop": ["END"]}
+        chat = await stack.call(same)
+    assert [reply.headers["x-penstock-cache"] for reply in (*replies, chat)] == ["miss", "hit-exact", "miss"]
+    assert [reply.json["stop_sequence"] for reply in replies] == ["END", "END"]
+    assert "stop_reason" not in chat.json["choices"][0]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.chat.request import ChatRequest, ChatRequestParser
-from gateway.dialects.messages.request import MessagesParser
+from gateway.dialects.messages.request import MessagesParser, client_message, client_path
 from gateway.errors import InvalidRequest
 from tests.gateway.dialects.messages.client import message
 
@@ -32,13 +32,12 @@ def turns(*messages: tuple[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_a_small_request_needs_no_projection() -> None:
-    request = parsed(system="be brief", temperature=0.5, top_k=4, stop_sequences=["END"], metadata={"user_id": "u"})
+    request = parsed(system="be brief", temperature=0.5, top_k=4, metadata={"user_id": "u"})
     assert request.projection is None
     assert json.loads(request.raw) == {
         "model": "auto",
         "messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}],
         "max_completion_tokens": 64,
-        "stop": ["END"],
         "user": "u",
         "temperature": 0.5,
         "top_k": 4,
@@ -186,6 +185,8 @@ def test_an_image_at_an_address_passes_on() -> None:
         ),
         ({"mcp_servers": [{"type": "url", "url": "https://a", "name": "n"}]}, "mcp_servers"),
         ({"container": "c"}, "container"),
+        ({"thread": {"type": "create"}}, "thread"),
+        ({"compaction": {"instructions": "short"}}, "compaction"),
     ],
 )
 def test_what_only_anthropics_api_has_is_refused_at_a_chat_server_by_name(fields: dict[str, Any], path: str) -> None:
@@ -277,6 +278,11 @@ def test_a_trimmed_conversation_is_projected_too() -> None:
         ({"system": [{"text": "x"}]}, "system[0].type"),
         ({"tools": [7]}, "tools[0]"),
         ({"tools": [{"name": 7, "input_schema": {}}]}, "tools[0].name"),
+        ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),
+        ({"tools": [{"type": "custom", "name": "f", "input_schema": None}]}, "tools[0].input_schema"),
+        ({"tools": [{"name": "f", "input_schema": {}}, {"input_schema": {}}]}, "tools[1].name"),
+        ({"n": 2}, "n"),
+        ({"n": "two"}, "n"),
         ({"metadata": {"user_id": "x" * 600}}, "metadata.user_id"),
         ({"api_base": "http://169.254.169.254"}, "api_base"),
     ],
@@ -315,3 +321,120 @@ def test_a_long_conversation_is_parsed_in_slices() -> None:
     request = parsed(messages=turns(("user", blocks)))
     assert len(request.document["messages"][0]["content"]) == 40
     assert "cache_control" not in request.body_for("m").decode()
+
+
+def test_stop_sequences_are_sent_as_stop_and_their_match_is_wanted() -> None:
+    request = parsed(stop_sequences=["END"], metadata={"user_id": "u"})
+    assert json.loads(request.body_for("m"))["stop"] == ["END"]
+    assert "stop_sequences" not in json.loads(request.body_for("m"))
+    assert request.projection is not None
+    assert request.projection.headers == ((b"x-penstock-stop-reason", b"1"),)
+    cached = parsed(system=[{**_text("s"), **CACHED}]).projection
+    assert cached is not None
+    assert cached.headers == ()
+
+
+FULL: dict[str, Any] = {
+    "system": "s",
+    "stream": True,
+    "stop_sequences": ["END"],
+    "metadata": {"user_id": "u"},
+    "service_tier": "standard_only",
+    "tools": [{"name": "f", "input_schema": {"type": "object"}}, {"type": "web_search_20250305", "name": "w"}],
+    "tool_choice": {"type": "tool", "name": "f", "disable_parallel_tool_use": True},
+    "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}},
+}
+"""A request from which every member of a chat document is made."""
+WRITTEN = sorted(
+    {
+        *PARSER.parse(json.dumps(message(**FULL)).encode(), ["a-beta"]).document,
+        *plain(**{**FULL, "tools": FULL["tools"][:1]}),
+    }
+)
+OTHER: dict[str, Any] = {
+    "stream_options": {"continuous_usage_stats": True},
+    "stop": ["x"],
+    "user": "v",
+    "max_completion_tokens": 1,
+    "parallel_tool_calls": True,
+    "response_format": {"type": "text"},
+    "reasoning_effort": "high",
+    "anthropic_tools": "x",
+    "anthropic_beta": ["b"],
+}
+"""Values that a client may write under names that are not of this API."""
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_no_name_of_the_client_changes_a_member_that_is_made_of_its_fields(name: str) -> None:
+    assert name in FULL or name in OTHER or name in message()
+    if name in FULL or name in message():
+        return
+    expected = PARSER.parse(json.dumps(message(**FULL)).encode(), ["a-beta"])
+    body = json.dumps(message(**FULL) | {name: OTHER[name]}).encode()
+    refusal = None
+    try:
+        assert PARSER.parse(body, ["a-beta"]).document == expected.document
+    except InvalidRequest as error:
+        refusal = error
+    assert refusal is None or (refusal.param == name and f"`{name}`" in refusal.message)
+
+
+@pytest.mark.parametrize("name", sorted(OTHER.keys() - {"stream_options", "anthropic_beta", "reasoning_effort"}))
+def test_a_name_of_chat_completions_is_refused_with_that_of_this_api(name: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parsed(**{name: OTHER[name]})
+    assert (caught.value.param, caught.value.code) == (name, "unsupported_parameter")
+    assert "Send `" in caught.value.message
+
+
+def test_an_effort_that_the_client_states_in_one_way_passes_on() -> None:
+    assert plain(reasoning_effort="none")["reasoning_effort"] == "none"
+    assert plain(n=1, stream_options={"include_usage": False}) == plain()
+
+
+REFUSED_AT_AN_ENGINE = [
+    (
+        {"messages": turns(("user", [_text("a"), PNG]))},
+        "messages[0].content[1].type",
+        '`messages[0].content[1].type` must be "text" at this engine: it reads text only; got "image_url".',
+        '`messages[0].content[1].type` must be "text" at this engine: it reads text only; got "image".',
+    ),
+    (
+        {"messages": turns(("user", [{"type": "tool_result", "tool_use_id": "t", "content": [_text("a"), PNG]}]))},
+        "messages[1].content[0].type",
+        'messages[1].content[0].type: got "image_url"',
+        'messages[0].content[0].content[1].type: got "image"',
+    ),
+    (
+        {"tools": [{"name": "f", "input_schema": {}}], "tool_choice": {"type": "tool", "name": "g"}},
+        "tool_choice.function.name",
+        "`tool_choice.function.name` must be the name of one of the tools",
+        "`tool_choice.name` must be the name of one of the tools",
+    ),
+    (
+        {"tools": [{"name": "f", "input_schema": {}}]},
+        "tools[0].function.parameters",
+        "`tools[0].function.parameters` has a schema that cannot be followed",
+        "`tools[0].input_schema` has a schema that cannot be followed",
+    ),
+    ({"stop_sequences": ["a"]}, "stop", "`stop` must stop early", "`stop_sequences` must stop early"),
+    ({}, "max_completion_tokens", "max_completion_tokens is too large", "max_tokens is too large"),
+    ({}, "max_tokens", "Shorten the prompt or lower max_tokens.", "Shorten the prompt or lower max_tokens."),
+]
+
+
+@pytest.mark.parametrize(("fields", "field", "message_of_engine", "expected"), REFUSED_AT_AN_ENGINE)
+def test_a_refusal_of_an_engine_is_in_the_words_of_the_client(
+    fields: dict[str, Any], field: str, message_of_engine: str, expected: str
+) -> None:
+    turns_of_request = PARSER.translate(json.dumps(message(**fields)).encode(), None)[1]
+    assert client_message(message_of_engine, field, turns_of_request) == expected
+
+
+def test_parts_behind_a_document_have_their_own_places() -> None:
+    document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "d"}}
+    sent = turns(("user", [document, PNG]))
+    turns_of_request = PARSER.translate(json.dumps(message(messages=sent)).encode(), None)[1]
+    assert json.loads(parsed(messages=sent).body_for("m"))["messages"][0]["content"][1]["type"] == "image_url"
+    assert client_path("messages[0].content[1].type", turns_of_request) == "messages[0].content[1].type"

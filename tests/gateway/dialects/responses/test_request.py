@@ -106,6 +106,10 @@ def test_too_many_items_are_refused() -> None:
     ("fields", "path"),
     [
         ({"store": "false"}, "store"),
+        ({"n": 3}, "n"),
+        ({"max_tokens": 5}, "max_tokens"),
+        ({"messages": [{"role": "user", "content": "x"}]}, "messages"),
+        ({"functions": [{"name": "f"}]}, "functions"),
         ({"metadata": "x"}, "metadata"),
         ({"input": [{"type": "item_reference"}]}, "input[0].id"),
         ({"input": [{"type": "function_call_output", "call_id": "a", "output": False}]}, "input[0].output"),
@@ -120,3 +124,81 @@ def test_refusals_name_the_field_of_the_request(fields: dict[str, Any], path: st
 
 def test_numbers_that_are_whole_may_be_floats() -> None:
     assert parsed(input="x", max_output_tokens=8.0, seed=7.0)["seed"] == 7
+
+
+FULL: dict[str, Any] = {
+    "instructions": "i",
+    "max_output_tokens": 9,
+    "stream": True,
+    "reasoning": {"effort": "low", "summary": "auto"},
+    "text": {"verbosity": "low", "format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}},
+    "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}}],
+    "tool_choice": {"type": "function", "name": "f"},
+    "top_logprobs": 2,
+    "parallel_tool_calls": False,
+    "user": "u",
+    "temperature": 0.5,
+    "top_p": 0.5,
+    "prompt_cache_key": "k",
+    "service_tier": "auto",
+}
+"""A request from which every member of a chat request is made."""
+OTHER: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "y"}],
+    "max_completion_tokens": 1,
+    "reasoning_effort": "high",
+    "response_format": {"type": "text"},
+    "verbosity": "high",
+    "logprobs": False,
+    "stream_options": {"continuous_usage_stats": True},
+}
+"""Values that a client may write under names that are not of this API."""
+
+
+@pytest.mark.parametrize("name", sorted(parsed(**FULL)))
+def test_no_name_of_the_client_changes_a_member_that_is_made_of_its_fields(name: str) -> None:
+    own = {**FULL, "model": "auto", "input": "hi"}
+    assert name in own or name in OTHER
+    if name in own:
+        return
+    refusal = None
+    try:
+        assert parsed(**FULL, **{name: OTHER[name]}) == parsed(**FULL)
+    except InvalidRequest as error:
+        refusal = error
+    assert refusal is None or (refusal.param == name and f"`{name}`" in refusal.message)
+
+
+@pytest.mark.parametrize(
+    ("field", "message", "expected"),
+    [
+        ("tool_choice.function.name", "`tool_choice.function.name` is required.", "`tool_choice.name` is required."),
+        (
+            "tool_choice.allowed_tools.tools[1].function.name",
+            "`tool_choice.allowed_tools.tools[1].function.name` is required.",
+            "`tool_choice.tools[1].name` is required.",
+        ),
+        ("tool_choice.allowed_tools", "`tool_choice.allowed_tools` must have", "`tool_choice` must have"),
+        (
+            "tools[2].custom.format.grammar.syntax",
+            "tools[2].custom.format.grammar.syntax: x",
+            "tools[2].format.syntax: x",
+        ),
+        ("tools[0].function.parameters", "`tools[0].function.parameters` has", "`tools[0].parameters` has"),
+        ("tools", "`tools` must be a list; tools", "`tools` must be a list; tools"),
+        (
+            "messages[0].content[1].type",
+            '`messages[0].content[1].type` must be "text" at this engine; got "image_url".',
+            '`input[0].content[1].type` must be "input_text" at this engine; got "input_image".',
+        ),
+        ("messages", "The messages: `messages` are too long", "The messages: `input` are too long"),
+        ("max_tokens", "Shorten the prompt or lower max_tokens.", "Shorten the prompt or lower max_output_tokens."),
+    ],
+)
+def test_a_refusal_of_an_engine_is_in_the_words_of_the_client(field: str, message: str, expected: str) -> None:
+    parser = ResponsesParser(ChatRequestParser())
+    image = {"type": "input_image", "image_url": "https://a.example/b.png"}
+    parts = [{"type": "input_text", "text": "a"}, image]
+    document = {"model": "auto", "input": [{"role": "user", "content": parts}]}
+    request = parser.parse(document, {}, is_long=False)
+    assert request.messages.paths.in_own_words(message, field) == expected
