@@ -11,8 +11,8 @@ from gateway.trimming.structure.sentences import sentences_of
 
 MIN_BYTES: Final = 600
 """Size up to which no part is divided further, however small the room is."""
-MAX_DIVIDED: Final = 3
-"""Number of times that one stretch of a text is divided further at its structure."""
+MAX_DIVIDED: Final = 1
+"""Number of times that one stretch of a text is divided further at its structure; code that is cut off never is."""
 _WHOLE_SHARE: Final = 0.25
 """Share of a text up to which a part goes whole rather than lose its syntax, although it exceeds the room."""
 _FRAME_CHARS: Final = 240
@@ -79,7 +79,8 @@ class _Cutter:
             return ([child] if fits else _forced(child, group)), False
         if child.num_bytes <= self._most_bytes:
             return [child], False
-        if isinstance(group, LineGroup) and group.divide is not None and part.num_divided < MAX_DIVIDED:
+        can_divide = part.num_divided < MAX_DIVIDED and not part.is_cut_off
+        if can_divide and isinstance(group, LineGroup) and group.divide is not None:
             nodes = [*group.divide(child.text)]
             if len(nodes) > 1 or not isinstance(nodes[0], TextSegment):
                 return [piece for node in nodes for piece in self._fitted(node, part)], True
