@@ -93,7 +93,7 @@ FILLS: Final[dict[str, Fill]] = {
     "inline code": lambda size: "`a. B` " * (size // 7),
     "orders": lambda size: "Please list what you know.\n" * (size // 27),
     "orders in code": lambda size: "x = 1;\n// Please explain it.\n" * (size // 30),
-    "code without ends": lambda size: "".join(f"void f{n}() {{\n  go({n});\n" for n in range(size // 25)),
+    "code without ends": lambda size: "".join(f"void f{n}() {{\n  go({n}, {'a' * 70});\n" for n in range(size // 100)),
     "brackets without ends": lambda size: "class A:\n" + "    def f(self):\n        return go(1,\n\n" * (size // 40),
     "JSON of many levels": lambda size: '{"a":1,"b":' * 300 + json.dumps(["abc def"] * (size // 11)) + "}" * 300,
     "elements of many levels": lambda size: "<a><b>x</b>" * (size // 15) + "</a>" * (size // 15),
