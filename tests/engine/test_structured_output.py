@@ -272,9 +272,10 @@ def test_schemas_that_cannot_be_followed_are_refused_within_a_second(
     assert engine.choices(max_tokens=2)
 
 
-def test_a_function_that_cannot_be_compiled_names_the_tools(engine: Engine) -> None:
+def test_a_function_that_cannot_be_compiled_is_named(engine: Engine) -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "strng"}}}}}
-    assert engine.error(tools=[tool], tool_choice="required") == (400, "invalid_value", "tools")
+    refusal = engine.error(tools=[tool], tool_choice="required")
+    assert refusal == (400, "invalid_value", "tools[0].function.parameters")
 
 
 def test_streams_go_on_while_a_bomb_is_compiled(engine: Engine) -> None:

@@ -175,7 +175,7 @@ def shape(request: ChatRequest) -> object:
         *(Outline(request), fingerprint(request, scope=b"s", candidates=b"c", history="standalone")),
         *(prefix_of(request, "dev"), key_of(request, "dev", "conversation"), features_of(prompt)),
         *(PreambleMemory(("what is",)).strip(prompt.text), facts.fact("text"), facts.fact("turns")),
-        least_tokens([message["content"].encode() for message in request.document["messages"]]),
+        least_tokens([(message["content"] or "").encode() for message in request.document["messages"]]),
     )
 
 

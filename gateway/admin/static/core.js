@@ -178,7 +178,7 @@ export function popup(name, subject = "", note, values = {}, prepare) {
   document.body.append(dialog);
   dialog.showModal();
   return new Promise((resolve) => dialog.addEventListener("close", () => {
-    resolve(dialog.returnValue === "ok" ? Object.fromEntries(new FormData(form)) : null);
+    resolve(dialog.returnValue === "ok" ? Object.fromEntries([...new FormData(form)].map(([k, v]) => [k, v.replace(/\s*\n\s*/g, " ")])) : null);
     dialog.remove();
   }));
 }

@@ -44,10 +44,12 @@ def add_message_rules(schemas: Schema) -> None:
     }
     schemas["Base64Source"]["properties"]["media_type"]["pattern"] = "^image/"
     schemas["UrlSource"]["properties"]["url"]["pattern"] = "^(https://|data:image/)"
-    schemas[MessageTool.__name__] |= {
-        "if": given("input_schema", {}),
-        "then": given("name", {"type": "string", **bounds_of("tools[].function.name")}),
-    }
+    own_type = {"type": "string", "minLength": 1, "not": {"const": "custom"}}
+    function = {"name": {"type": "string", **bounds_of("tools[].function.name")}, "input_schema": {"type": "object"}}
+    schemas[MessageTool.__name__]["anyOf"] = [
+        {"required": [*function], "properties": function},
+        {"required": ["type"], "properties": {"type": own_type, "input_schema": {"type": "null"}}},
+    ]
     schemas[MessageToolChoice.__name__] |= {
         "if": given("type", {"const": "tool"}),
         "then": given("name", {"type": "string", "minLength": 1}),

@@ -81,8 +81,9 @@ async def prepared(stack: Stack, folder: Path) -> list[Change]:
     bearer = {"authorization": f"Bearer {stack.admin_token}"}
     policy = (await stack.get(f"{API}/policy", admin=True, headers=bearer)).json
     document, seen = policy["document"], {**bearer, "if-match": policy["etag"]}
-    answer = await asyncio.to_thread(find_answer, folder / "recorded" / "answers", sent)
-    assert answer is not None
+    async with asyncio.timeout(10):  # a thread writes the recording
+        while (answer := await asyncio.to_thread(find_answer, folder / "recorded" / "answers", sent)) is None:
+            await asyncio.sleep(0.02)
     canary = {"document": document.replace("0.8", "0.7"), "reason": "x", "percent": 10}
     return [
         Change("/deployments/{name}/drain", "/deployments/small/drain", {"drain": True}),

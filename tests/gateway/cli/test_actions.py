@@ -14,7 +14,9 @@ async def test_what_others_wrote_is_shown_and_not_obeyed_by_the_terminal(
 ) -> None:
     async with shell(tmp_path, capsys) as sh:
         file = sh.file((tmp_path / "policy.yaml").read_text() + "# one\n")
-        assert (await sh.run("policy", "apply", file, "--reason", "gone \x1b[2J\u202e", "--yes"))[0] == 0
+        code, _, said = await sh.run("policy", "apply", file, "--reason", "gone \x1b[2J", "--yes")
+        assert (code, "reason" in said, "\x1b" in said) == (1, True, False)
+        assert (await sh.run("policy", "apply", file, "--reason", "gone \u202e", "--yes"))[0] == 0
         for command in (("policy", "history"), ("audit", "list")):
             code, out, _ = await sh.run(*command)
-            assert (code, "gone \\x1b[2J\\u202e" in out, "\x1b" in out) == (0, True, False)
+            assert (code, "gone \\u202e" in out, "\u202e" in out) == (0, True, False)
