@@ -26,6 +26,7 @@ _UNCOUNTED_BYTES = 64 * 1024
 """Size up to which a body is read whole without a reservation of memory."""
 _HELD_RATIO = 2
 """Memory per byte of a body that is read whole: its pieces, and the whole while they are joined."""
+_OK = 200
 
 
 class ResponseSource(Protocol):
@@ -270,11 +271,17 @@ class UpstreamResponse:
                 self._source.resume()
 
     def close(self) -> None:
-        """Drop the response; unless it is whole, the connection is closed at once. Idempotent, never raises."""
+        """Drop the response; unless it is whole and was read, the connection is closed. Idempotent, never raises.
+
+        A refusal need not be read: its status says enough.
+        """
+        is_unread = self.status == _OK and bool(self._buffer)
         self._buffer.clear()
         self._buffer_bytes = 0
         if self._source is not None:
             self.give_up(ResponseClosed, "the response was closed before its end")
+        elif is_unread:
+            self.distrust()
 
     def give_up(self, kind: type[UpstreamError], message: str) -> None:
         """Close the connection at once and fail the response with a `kind` error; does nothing once it is whole."""
@@ -362,6 +369,7 @@ class UpstreamResponse:
                     self._waiter = None
         except BaseException:  # cancellation: the response has no reader
             self.close()
+            self.distrust()
             raise
 
     def on_head(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from gateway.app.connections.upstream_clients import open_upstream
 from gateway.upstreams.client import UpstreamClient
+from gateway.upstreams.http1.connection import Connection
 from gateway.upstreams.http1.request import ExchangeTimeouts, UpstreamRequest
+from gateway.upstreams.http1.response import UpstreamResponse
 from gateway.upstreams.http1.target import Target
 from gateway.upstreams.pool import PoolLimits
 from tests.gateway.upstreams.conftest import Serve
@@ -58,6 +60,34 @@ async def test_cancelled_at_every_step_of_an_exchange(serve: Serve, how: str) ->
         assert_nothing_left(client)
     await client.aclose()
     await upstream.until_closed()
+
+
+@pytest.mark.parametrize("body", [b"stray", b""])
+async def test_a_whole_answer_that_comes_as_its_client_leaves_ends_its_connection(serve: Serve, body: bytes) -> None:
+    """It may be a late answer to an earlier request; the answer to this one would then reach the next."""
+    _, client = await serve(sending_then_waiting())
+    sent: list[UpstreamResponse] = []
+    task = asyncio.ensure_future(client.send(POST, NO_TIMEOUTS, sent.append))
+    while not sent:
+        await asyncio.sleep(0)
+    connection = sent[0]._source
+    assert isinstance(connection, Connection)
+    connection.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+    assert client.snapshot().num_idle == 1, "the answer is whole"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert client.snapshot().num_idle == 0
+    assert_nothing_left(client)
+
+
+@pytest.mark.parametrize(("status", "num_idle"), [(b"200 OK", 0), (b"429 Busy", 1)])
+async def test_a_whole_answer_that_nobody_reads_ends_its_connection(serve: Serve, status: bytes, num_idle: int) -> None:
+    _, client = await serve(sending_then_waiting(b"HTTP/1.1 %b\r\ncontent-length: 2\r\n\r\n{}" % status))
+    response = await client.send(POST, NO_TIMEOUTS)
+    while not response.is_complete:
+        await asyncio.sleep(0)
+    response.close()
+    assert client.snapshot().num_idle == num_idle
 
 
 async def test_cancelled_while_connecting() -> None:
