@@ -14,8 +14,8 @@ async def test_what_others_wrote_is_shown_and_not_obeyed_by_the_terminal(
 ) -> None:
     async with shell(tmp_path, capsys) as sh:
         file = sh.file((tmp_path / "policy.yaml").read_text() + "# one\n")
-        code, _, said = await sh.run("policy", "apply", file, "--reason", "gone \x1b[2J", "--yes")
-        assert (code, "reason" in said, "\x1b" in said) == (1, True, False)
+        code, _, shown = await sh.run("policy", "apply", file, "--reason", "gone \x1b[2J", "--yes")
+        assert (code, "reason" in shown, "\x1b" in shown) == (1, True, False)
         assert (await sh.run("policy", "apply", file, "--reason", "gone \u202e", "--yes"))[0] == 0
         for command in (("policy", "history"), ("audit", "list")):
             code, out, _ = await sh.run(*command)
