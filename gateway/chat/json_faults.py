@@ -17,7 +17,7 @@ MAX_VALUES: Final = 200_000
 _OFFSET: Final = re.compile(r"\(byte (\d+)\)")
 _TRUNCATED: Final = "Input data was truncated"
 _UNEXPECTED_END: Final = "JSON is malformed: unexpected end of escaped utf-16 surrogate pair"
-_HALF_AT_END: Final = re.compile(rb'(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})"')
+HIGH_AT_END: Final = re.compile(rb'(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})"')
 """First half of a surrogate pair at the end of a string."""
 _END_BYTES: Final = 64
 
@@ -63,7 +63,7 @@ def decoded(text: bytes, decode: Callable[[bytes], Any], offset: int = 0) -> Any
 def _reason(text: bytes, error: msgspec.DecodeError) -> str:
     """Return the decoder's words; half of a surrogate pair near the end is none of missing bytes, which it states."""
     reason = str(error)
-    if reason == _TRUNCATED and (half := _HALF_AT_END.search(text, max(len(text) - _END_BYTES, 0))) is not None:
+    if reason == _TRUNCATED and (half := HIGH_AT_END.search(text, max(len(text) - _END_BYTES, 0))) is not None:
         return f"{_UNEXPECTED_END} (byte {half.end(1)})"
     return reason
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.chat.json_faults import HIGH_AT_END
 from gateway.completion.answer_json import as_written, document_of
 from gateway.dialects.chat_spellings import in_usual_spelling
 from gateway.errors import UpstreamFailed
@@ -17,8 +18,6 @@ MAX_EVENT_BYTES: Final = 32 * 1024 * 1024
 _FIELD: Final = b"data: "
 _END: Final = b"\n\n"
 _DONE: Final = b"[DONE]"
-_HIGH_AT_END: Final = re.compile(rb'(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})"')
-"""First half of a surrogate pair at the end of a string."""
 _LOW_AT_BEGIN: Final = re.compile(rb'(?<!\\)"(\\u[dD][c-fC-F][0-9a-fA-F]{2})')
 """Second half of a pair at the beginning of a string."""
 
@@ -164,12 +163,12 @@ class ChatEvents:
             self.is_done = True
             return self._released()
         if self._held and (low := _LOW_AT_BEGIN.search(data)) is not None:
-            place = _HIGH_AT_END.search(self._held)
+            place = HIGH_AT_END.search(self._held)
             assert place is not None, "only such events wait"
             self._held = self._held[: place.end(1)] + low[1] + self._held[place.end(1) :]
             data = data[: low.start(1)] + data[low.end(1) :]
         found = self._released()
-        if _HIGH_AT_END.search(data) is None:
+        if HIGH_AT_END.search(data) is None:
             return [*found, _event(data)]
         self._held = data
         return found

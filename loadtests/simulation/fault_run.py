@@ -31,8 +31,10 @@ TENANTS: Final = ("ant", "bee", "cat")
 _FIRST_PORT: Final = 9000
 _MAX_QUEUE: Final = 4
 _SETTLE_S: Final = 8.0
-"""Longer than the last bytes and closes of clients that are gone may be late, than a probe waits, and than a body whose
-client fell silent is waited for."""
+"""Time between the last client and the checks.
+
+It exceeds the delay of late bytes and closes, the wait of a probe, and the wait for the body of a silent client.
+"""
 _RELEASE_S: Final = 0.02
 """Longest time from a client's end to that of the work for it; the loop itself takes none."""
 _RETRY_RESERVE: Final = 10

@@ -32,7 +32,7 @@ _FORMS: Final = ("s", "ed", "ing", "ly", "er")
 
 
 class LetterCase(msgspec.Struct, frozen=True, gc=False):
-    """What one text writes in letters whose case counts."""
+    """Words and units of one text whose letter case counts."""
 
     units: frozenset[str] = frozenset()
     """Symbols of units; `K` of kilobytes is written `k`."""

@@ -88,7 +88,7 @@ class _Element:
         """End of the last child, where text may begin."""
         self.children: list[_Stretch] = []
         self.close = self.end = content_start
-        """Where its end tag begins and ends."""
+        """Beginning and end of the element's end tag."""
         self.level = 0
         """Number of groups around it."""
         self.is_merged = False

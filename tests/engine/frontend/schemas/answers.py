@@ -43,7 +43,7 @@ def compiled(schema: dict[str, Any], *, strict: bool = True) -> tuple[GrammarSta
 
 
 def allows(state: GrammarState, text: str) -> bool:
-    """Whether the text is a whole answer."""
+    """Return whether a grammar accepts a text as a whole answer."""
     tokens = tokenizer().encode_bare(text)
     fork = state.fork()
     if fork.validate(tokens) < len(tokens):
