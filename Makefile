@@ -11,8 +11,8 @@ TEST_PROCESSES ?= 2
 MODEL_PULL := $(BIN)/python -m engine models pull smollm2-135m-instruct || echo "going on without smollm2-135m-instruct"
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-fast test-clients test-engines coverage fuzz redis chromium promtool lint bench clean locks wheel \
-	sbom pins images image-tools
+.PHONY: help up test test-fast test-clients test-engines coverage fuzz nightly redis chromium promtool lint bench clean locks \
+	wheel sbom pins images image-tools
 
 help: ## what can be done here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -81,6 +81,12 @@ coverage: $(VENV)/.dev redis chromium promtool ## branch coverage of all tests, 
 fuzz: $(VENV)/.dev ## fuzz every reader of strangers' bytes for SECONDS (120) in all
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]' 2>/dev/null || true
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+
+# Seeds of their own each night; a failure prints the command that repeats it.
+nightly: $(VENV)/.dev redis ## what draws anew: property tests, 100,000 seeds of simulated faults, fuzzing for SECONDS
+	@$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile -m hypothesis --hypothesis-profile nightly --timeout 3600
+	@$(BIN)/penstock bench simulate --scenario faults --seeds 100000 --seed $$(($$(date +%s) / 86400 * 100000))
+	@$(MAKE) --no-print-directory fuzz
 
 lint: $(VENV)/.dev ## ruff and mypy
 	@$(BIN)/ruff check .

@@ -25,8 +25,9 @@ os.environ.setdefault("PENSTOCK_PROCESS_WORKERS", "1")
 _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
-# A busy machine is no finding.
-settings.register_profile("penstock", deadline=None)
+# A busy machine is no finding. A change is judged by the same examples each time; the nightly check draws new ones.
+settings.register_profile("penstock", deadline=None, derandomize=True)
+settings.register_profile("nightly", deadline=None, max_examples=1000)
 settings.load_profile("penstock")
 
 
