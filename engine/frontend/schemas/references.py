@@ -18,13 +18,17 @@ def encoded_reference(reference: str) -> str:
     return "#" + quote(_STRAY_PERCENT.sub("%25", reference[1:]), safe=_PLAIN, errors="replace")
 
 
+def reference_names(reference: str) -> list[str]:
+    """Return the names that a reference `#/…` goes through, without escapes."""
+    return [unquote(part).replace("~1", "/").replace("~0", "~") for part in reference.split("/")[1:]]
+
+
 def referred_value(schema: Any, reference: str) -> Any:
     """Return the value that a reference `#/…` names in the schema; None if there is none."""
     if reference != "#" and not reference.startswith("#/"):
         return None
     target: Any = schema
-    for part in reference.split("/")[1:]:
-        name = unquote(part).replace("~1", "/").replace("~0", "~")
+    for name in reference_names(reference):
         if isinstance(target, dict):
             target = target.get(name)
         elif isinstance(target, list) and name.isdecimal() and int(name) < len(target):

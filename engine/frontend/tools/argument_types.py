@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from engine.frontend.request.schema_nodes import Node, map_schema, reached_nodes
-from engine.frontend.schemas.references import referred_value
+from engine.frontend.schemas.references import reference_names, referred_value
 
 _ALL: Final = frozenset({"string", "number", "integer", "boolean", "null", "object", "array"})
 _PYTHON_WORDS: Final = {"True": True, "False": False, "None": None}
 """Words that models write for JSON's, because templates render values as Python does."""
-REFERENCES: Final = ("$defs", "definitions")
+_REFERENCES: Final = ("$defs", "definitions")
 """Keywords whose members other parts of a schema refer to."""
 _ROOT: Final = "(root)"
-"""Name of the definition that stands for the whole schema of a function."""
-_DEFINED: Final = tuple(f"#/{keyword}/" for keyword in REFERENCES)
-MAX_DEPTH: Final = 8
+"""Beginning of the names of definitions that stand for other parts of a function's schema."""
+_DEFINED: Final = tuple(f"#/{keyword}/" for keyword in _REFERENCES)
+_MAX_DEPTH: Final = 64
 """Depth of references and alternatives that are followed."""
 
 
@@ -30,14 +30,25 @@ def argument_schemas(schema: Mapping[str, Any]) -> dict[str, Node]:
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return {}
-    if any(_leaves_definitions(node) for node in reached_nodes(dict(schema))):
-        root = map_schema(dict(schema), _with_root)
-        definitions = root.get("$defs")
-        schema = {**root, "$defs": {**(definitions if isinstance(definitions, dict) else {}), _ROOT: root}}
+    definitions = {keyword: schema[keyword] for keyword in _REFERENCES if isinstance(schema.get(keyword), dict)}
+    outside = _references_to_parts(dict(schema))
+    if outside:
+
+        def named(node: Node) -> Node:
+            return {**node, "$ref": _named(node["$ref"])} if _reference_of(node) in outside else node
+
+        root = map_schema(dict(schema), named)
         properties = root["properties"]
-    shared = {key: schema[key] for key in REFERENCES if key in schema}
+        whole = {keyword: value for keyword, value in root.items() if keyword not in _REFERENCES}
+        parts = {
+            reference_names(_named(reference))[1]: whole if reference == "#" else referred_value(root, reference)
+            for reference in outside
+        }
+        definitions = {keyword: root[keyword] for keyword in definitions}
+        definitions["$defs"] = {**definitions.get("$defs", {}), **parts}
+    known: dict[tuple[str, str], list[tuple[str, str]]] = {}
     return {
-        name: {**shared, **value} if value and isinstance(value, dict) else {}
+        name: {**value, **_reached(value, definitions, known)} if value and isinstance(value, dict) else {}
         for name, value in properties.items()
         if value is not False
     }
@@ -45,7 +56,7 @@ def argument_schemas(schema: Mapping[str, Any]) -> dict[str, Node]:
 
 def types_of(schema: Mapping[str, Any]) -> frozenset[str]:
     """Return the JSON types that the schema may allow."""
-    return _types(schema, schema, {}, MAX_DEPTH)
+    return _types(schema, schema, {}, _MAX_DEPTH)
 
 
 def _types(node: Any, root: Mapping[str, Any], known: dict[int, frozenset[str]], depth: int) -> frozenset[str]:
@@ -81,16 +92,6 @@ def common_types(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
     return both | {"integer"} if is_integer else both
 
 
-def is_text(schema: Mapping[str, Any]) -> bool:
-    """Return whether the argument is always a string, which is written without quotes."""
-    return types_of(schema) == {"string"}
-
-
-def json_of(text: str, schema: Mapping[str, Any]) -> str:
-    """Return the JSON of an argument written as bare text, by the types that its schema allows."""
-    return json_as(text, types_of(schema))
-
-
 def json_as(text: str, types: frozenset[str]) -> str:
     """Return the JSON of bare text that stands for a value of one of the types."""
     if types == {"string"}:
@@ -117,14 +118,58 @@ def _is_one_of(value: object, types: frozenset[str]) -> bool:
     return kind in types or (kind == "integer" and "number" in types)
 
 
-def _leaves_definitions(node: Node) -> bool:
+def _references_to_parts(schema: Node) -> set[str]:
+    """Return the references of a function's schema to parts of it that are no definitions."""
+    found = filter(None, map(_reference_of, reached_nodes(schema)))
+    return {ref for ref in found if not ref.startswith(_DEFINED) and referred_value(schema, ref) is not None}
+
+
+def _reference_of(node: Node) -> str:
+    """Return a schema's reference; empty if it has none."""
     reference = node.get("$ref")
-    return isinstance(reference, str) and reference.split("/")[0] == "#" and not reference.startswith(_DEFINED)
+    return reference if isinstance(reference, str) else ""
 
 
-def _with_root(node: Node) -> Node:
-    """Return a node whose reference names the function's schema as a definition."""
-    return {**node, "$ref": f"#/$defs/{_ROOT}{node['$ref'][1:]}"} if _leaves_definitions(node) else node
+def _named(reference: str) -> str:
+    """Return the reference to the definition that stands for a part of the function's schema."""
+    return f"#/$defs/{_ROOT}{reference[1:].replace('~', '~0').replace('/', '~1')}"
+
+
+def _reached(
+    value: Node, definitions: Mapping[str, Node], known: dict[tuple[str, str], list[tuple[str, str]]]
+) -> dict[str, Node]:
+    """Return the definitions that an argument's schema reaches, by keyword and name.
+
+    Args:
+        value: The schema of the argument.
+        definitions: All definitions.
+        known: What each definition refers to, by its place; completed here.
+    """
+    found: dict[str, Node] = {}
+    pending = list(_referred(value))
+    while pending:
+        place = keyword, name = pending.pop()
+        if name in found.get(keyword, {}) or name not in definitions.get(keyword, {}):
+            continue
+        found.setdefault(keyword, {})[name] = definitions[keyword][name]
+        if place not in known:
+            known[place] = list(_referred(definitions[keyword][name]))
+        pending += known[place]
+    return found
+
+
+def _referred(schema: Any) -> Iterator[tuple[str, str]]:
+    """Iterate over keyword and name of the definitions that a schema refers to itself."""
+    pending = [schema]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending += value
+        elif isinstance(value, dict):
+            pending += value.values()
+            if (reference := _reference_of(value)).startswith(_DEFINED):
+                keyword, name, *_ = reference_names(reference)
+                yield keyword, name
 
 
 def _type_of(value: object) -> str:

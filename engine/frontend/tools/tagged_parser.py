@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from engine.frontend.tools.argument_types import argument_schemas, encoded_text, is_text, json_of
+from engine.frontend.tools.argument_types import argument_schemas, encoded_text, json_as, types_of
 from engine.frontend.tools.call_heads import SPACES, named_head
 from engine.frontend.tools.call_scanner import CallScanner, Parsed, num_started
 from engine.frontend.tools.tool_format import FUNCTION, KEY, MakeId, ToolFormat
@@ -45,7 +45,11 @@ _GLM: Final = _Tags(
     end="",
     has_padding=False,
 )
-_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_WHOLE_STRINGS: Final = re.compile(r'(?:[^"]++|"(?:[^"\\]|\\.)*+")*+', re.DOTALL)
+"""JSON that does not end inside a string."""
+_END_OF_STRING: Final = re.compile(rf'(?:[^"\\]|\\.)*+"{_WHOLE_STRINGS.pattern}', re.DOTALL)
+"""The same of JSON that begins inside a string."""
+_JSON_START: Final = re.compile(r"\s*[\[{]")
 _MAX_OPENING_CHARS: Final = 1024
 """Longest opening of an argument, white space included."""
 
@@ -79,17 +83,24 @@ class TaggedCallParser(CallScanner):
         """Opening removed before the buffer, shown again if this is not a call."""
         self._arguments: Mapping[str, Any] = {}
         """Schemas of the arguments of the function that is called."""
-        self._argument: dict[str, Any] = {}
-        """Schema of the argument whose value is read."""
+        self._types: frozenset[str] = frozenset()
+        """Types of the argument whose value is read."""
         self._num_arguments = 0
         self._is_closed = False
         """True if the end of the arguments has been sent."""
         self._has_begun = False
         """True if part of the value, which is a text, has been sent."""
+        self._inside_at = 0
+        """End of the last closing tag that belongs to a string of the value; 0 before the first."""
 
     @property
     def _is_inside_call(self) -> bool:
         return self._state is not _State.TEXT
+
+    @property
+    def _is_text(self) -> bool:
+        """True if the value is always a text, which is written without quotes."""
+        return self._types == {"string"}
 
     def feed(self, text: str) -> Parsed:
         """Parse more of the answer."""
@@ -181,10 +192,11 @@ class TaggedCallParser(CallScanner):
         return any(tag.startswith(self._buffer) for tag in (start, self._tags.end, self._form.closing))
 
     def _begin_argument(self, key: str) -> None:
-        self._argument = self._arguments.get(key) or {}
+        self._types = types_of(self._arguments.get(key) or {})
         self._add_arguments(f"{', ' if self._num_arguments else '{'}{encoded_text(key)}: ")
         self._num_arguments += 1
         self._has_begun = False
+        self._inside_at = 0
         self._state = _State.VALUE
 
     def _in_value(self) -> bool:
@@ -192,13 +204,13 @@ class TaggedCallParser(CallScanner):
         found = self._value_end()
         if found >= 0:
             value, self._buffer = self._buffer[:found], self._buffer[found + len(closing) :]
-            if is_text(self._argument):
+            if self._is_text:
                 self._send_text(value, is_last=True)
             else:
-                self._add_arguments(json_of(self._unpadded(value), self._argument))
+                self._add_arguments(json_as(self._unpadded(value), self._types))
             self._state = _State.ARGUMENTS
             return True
-        if not is_text(self._argument):
+        if not self._is_text:
             return False
         num_safe = len(self._buffer) - num_started(self._buffer, closing)
         if self._tags.has_padding and num_safe and self._buffer[num_safe - 1] == "\n":
@@ -214,16 +226,25 @@ class TaggedCallParser(CallScanner):
         A tag inside a string of a JSON value is part of it, unless the call goes on behind the tag: then the JSON is
         broken.
         """
-        found = self._buffer.find(self._tags.closing)
+        closing = self._tags.closing
+        found = self._buffer.find(closing, self._inside_at)
         ends = [tag for tag in (self._tags.opening_start, self._tags.end, self._form.closing) if tag]
-        while found >= 0 and not is_text(self._argument) and _is_inside_string(self._buffer[:found]):
-            behind = self._buffer[found + len(self._tags.closing) :].lstrip()
+        while found >= 0 and not self._is_text and self._is_inside_string(found):
+            behind = self._buffer[found + len(closing) :].lstrip()
             if behind.startswith(tuple(ends)):
                 break
             if any(tag.startswith(behind) for tag in ends):
                 return -1
-            found = self._buffer.find(self._tags.closing, found + 1)
+            self._inside_at = found + len(closing)
+            found = self._buffer.find(closing, self._inside_at)
         return found
+
+    def _is_inside_string(self, position: int) -> bool:
+        """Return whether a position of the buffer is inside a string of an object or a list, which is the value."""
+        if not _JSON_START.match(self._buffer):
+            return False
+        rest = _END_OF_STRING if self._inside_at else _WHOLE_STRINGS
+        return rest.fullmatch(self._buffer, self._inside_at, position) is None
 
     def _send_text(self, text: str, *, is_last: bool) -> None:
         """Send the next part of a value that is a text."""
@@ -250,8 +271,3 @@ class TaggedCallParser(CallScanner):
         self._show(shown)
         self._buffer = self._buffer if self._consumed else self._buffer[len(FUNCTION) :]
         self._state = _State.TEXT
-
-
-def _is_inside_string(text: str) -> bool:
-    """Return whether the beginning of an object or a list ends inside a string."""
-    return text.lstrip().startswith(("{", "[")) and '"' in _STRING.sub("", text)

@@ -46,9 +46,15 @@ def tagged_call_rules(place: int, function: FunctionDefinition, form: ToolFormat
                 raise _refusal(function, f"cannot write the name {json.dumps(name)[:128]} of an argument")
             continue
         value = value_form(schema, _closing_text(form))
+        if not value.is_writable and name not in required and not (function.strict and value.unwritable):
+            continue
         if value.unwritable and (function.strict or not value.is_writable):
             shown = json.dumps(value.unwritable[0], ensure_ascii=False)[:128]
             raise _refusal(function, f"cannot write the value {shown} of the argument {json.dumps(name)}")
+        if not value.is_writable:
+            raise _refusal(
+                function, f"cannot write the argument {json.dumps(name)[:128]}, whose schema allows no value"
+            )
         rule = f"argument_{place}_{number}"
         rules.append(_argument(rule, json.dumps(name), value, function.strict, form))
         arguments.append(rule if name in required else f"{rule}?")
@@ -115,11 +121,11 @@ def _argument(rule: str, key: str, form: ValueForm, is_strict: bool | None, synt
     """Return the rules of one argument: its tags with the value between them."""
     if syntax.family == "qwen_coder":
         opening = f'"<parameter=" {key} ">\\n"'
-        closing, closing_text, after = '"\\n</parameter>\\n"', '"\\n</parameter>\\n"', ""
+        closing, is_lazy, after, padding = '"\\n</parameter>"', True, '"\\n"', r"\n"
     else:
         tags = [marker_rule(tag, syntax.marker_ids) for tag in (KEY, "</arg_key>", "<arg_value>", "</arg_value>")]
         opening = f'{tags[0]} {key} {tags[1]} "\\n" {tags[2]}'
-        closing, closing_text, after = tags[3], "" if tags[3].startswith("<") else tags[3], '"\\n"'
+        closing, is_lazy, after, padding = tags[3], not tags[3].startswith("<"), '"\\n"', ""
     value, choices = f"{rule}_value", [json.dumps(choice) for choice in form.choices]
     if form.lengths is None:
         documents = [f"{value}_{number}" for number in range(len(form.documents))]
@@ -128,13 +134,17 @@ def _argument(rule: str, key: str, form: ValueForm, is_strict: bool | None, synt
         ]
         lines = [f"{rule}: {opening} {value} {closing} {after}", f"{value}: {' | '.join(choices + documents)}", *lines]
         return "\n".join(lines)
-    terminal = value.upper()
-    texts = " | ".join([*choices, f"/{ANY_TEXT}{_quantifier(*form.lengths)}/"])
-    end = re.escape(_closing_text(syntax)).replace("/", r"\/")
-    text = f"{terminal}_ANY: {texts}\n{terminal}: {terminal}_ANY & ~/{ANY_TEXT}*{end}{ANY_TEXT}*/"
-    if closing_text:  # a lazy lexeme ends at the first closing tag
-        return f"{rule}: {opening} {value} {after}\n{value}[lazy]: {terminal} {closing_text}\n{text}"
-    return f"{rule}: {opening} {value} {closing} {after}\n{value}: {terminal}\n{text}"
+    terminal, (least, most) = value.upper(), form.lengths
+    text, end = f"{ANY_TEXT}{_quantifier(least, most)}", re.escape(_closing_text(syntax)).replace("/", r"\/")
+    if not is_lazy:
+        texts = f"{terminal}: ({' | '.join([*choices, f'/{text}/'])}) & ~/{ANY_TEXT}*{end}{ANY_TEXT}*/"
+        return f"{rule}: {opening} {value} {closing} {after}\n{value}: {terminal}\n{texts}"
+    # A lazy lexeme ends at the first closing tag, unless the padding or a part of the least length is missing there.
+    early = f"{ANY_TEXT}{{0,{least - 1}}}{end}{ANY_TEXT}*" if least else ""
+    inner = f"{ANY_TEXT}*{end}{ANY_TEXT}+" if padding else early
+    text = f"/{text}{padding}{end}/" + (f" & ~/{inner}/" if inner else "")
+    texts = " | ".join([*(f"{choice} /{padding}{end}/" for choice in choices), text])
+    return f"{rule}: {opening} {value} {after}\n{value}[lazy]: {terminal}\n{terminal}: {texts}"
 
 
 def _quantifier(least: int, most: int | None) -> str:

@@ -8,6 +8,7 @@ that would be read as another is left out.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -57,6 +58,8 @@ def value_form(schema: Node, closing: str) -> ValueForm:
     if not schema:
         return ValueForm(lengths=(0, None))
     types = types_of(schema)
+    if not types:
+        return ValueForm()
     if "string" not in types:
         return ValueForm(documents=[schema])
     alternatives = _alternatives(schema, schema, iter(range(_MAX_STEPS)))
@@ -64,6 +67,7 @@ def value_form(schema: Node, closing: str) -> ValueForm:
         return ValueForm(lengths=(0, None), unenforced=set((_CONSTRAINTS | {"enum", "const"}) & schema.keys()))
     form = ValueForm()
     choices: dict[str, None] = {}
+    texts: list[Node] = []
     for node in alternatives:
         constraints = _CONSTRAINTS & node.keys()
         if "enum" in node or "const" in node:
@@ -76,16 +80,37 @@ def value_form(schema: Node, closing: str) -> ValueForm:
                     form.unwritable.append(value)
         elif node["type"] == "string":
             form.unenforced |= constraints - {"minLength", "maxLength"}
-            form.lengths = _lengths(node) if form.lengths is None else _widened(form.lengths, _lengths(node))
+            texts.append(node)
         else:
             form.documents.append(node)
-    if form.lengths is not None:  # a free text that looks like another type is read as a value of that type
-        for node in form.documents:
-            form.unenforced |= (_CONSTRAINTS & node.keys()) - _TEXT_KEYWORDS
+    if texts:
         choices |= {"null": None} if any(node["type"] == "null" for node in form.documents) else {}
-        form.documents = []
+        _free_text(form, texts, alternatives)
     form.choices = list(choices)
     return form
+
+
+def _free_text(form: ValueForm, texts: list[Node], alternatives: list[Node]) -> None:
+    """Put a free text in the place of all documents: one that reads like another type is read as a value of it.
+
+    Args:
+        form: The form, whose documents are complete.
+        texts: The alternatives that are free texts.
+        alternatives: All alternatives.
+    """
+    others = [node for node in form.documents if node["type"] != "null"]
+    form.documents = []
+    for node in others:
+        form.unenforced |= (_CONSTRAINTS & node.keys()) - _TEXT_KEYWORDS
+    for node in alternatives:
+        if "enum" in node or "const" in node:
+            values = {_plain(value) for value in _listed(node) if value is not None and not isinstance(value, str)}
+            form.unenforced |= set() if values in (set(), {"true", "false"}) else {"enum", "const"} & node.keys()
+    form.lengths, is_exact = _joined([_lengths(node) for node in texts])
+    if others or not is_exact:
+        form.unenforced |= {keyword for node in texts for keyword in ("minLength", "maxLength") if keyword in node}
+    if others:  # their values may have any length
+        form.lengths = (0, None)
 
 
 def _alternatives(schema: Node, root: Node, steps: Iterator[int]) -> list[Node] | None:
@@ -173,17 +198,20 @@ def _lengths(node: Node) -> tuple[int, int | None]:
     """Return the bounds of a text's length in characters; one that cannot matter is left out."""
     least, most = (node.get(keyword) for keyword in ("minLength", "maxLength"))
     return (
-        int(least) if isinstance(least, int | float) else 0,
+        math.ceil(least) if isinstance(least, int | float) else 0,
         int(most) if isinstance(most, int | float) and most <= MAX_MOST_COUNT else None,
     )
 
 
-def _widened(one: tuple[int, int | None], other: tuple[int, int | None]) -> tuple[int, int | None]:
-    """Return bounds that hold for texts within either."""
-    least, most = min(one[0], other[0]), None
-    if one[1] is not None and other[1] is not None:
-        most = max(one[1], other[1])
-    return least, most
+def _joined(ranges: list[tuple[int, int | None]]) -> tuple[tuple[int, int | None], bool]:
+    """Return the bounds of texts within any of the ranges, and whether every length between them is within one."""
+    (least, most), *others = sorted(ranges, key=lambda bounds: bounds[0])
+    is_exact = True
+    for low, high in others:
+        if most is not None:
+            is_exact = is_exact and low <= most + 1
+            most = None if high is None else max(most, high)
+    return (least, most), is_exact
 
 
 def _plain(value: Any) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.frontend.tools.argument_types import argument_schemas, is_text, json_of, types_of
+from engine.frontend.tools.argument_types import argument_schemas, json_as, types_of
 
 NUMBER_OR_TEXT = {"type": ["number", "string"]}
 
@@ -32,7 +32,7 @@ NUMBER_OR_TEXT = {"type": ["number", "string"]}
     ],
 )
 def test_a_text_becomes_the_value_that_its_schema_allows(text: str, schema: dict[str, Any], value: str) -> None:
-    assert json_of(text, schema) == value
+    assert json_as(text, types_of(schema)) == value
 
 
 def test_references_are_followed_and_circles_end() -> None:
@@ -41,7 +41,7 @@ def test_references_are_followed_and_circles_end() -> None:
         "$defs": {"A text/": {"type": "string"}, "loop": {"$ref": "#/$defs/loop"}},
     }
     found = argument_schemas(schema)
-    assert is_text(found["a"])
+    assert types_of(found["a"]) == {"string"}
     assert len(types_of(found["b"])) == 7
     assert found["c"] == {}
     assert "d" not in found
@@ -54,10 +54,36 @@ def test_references_to_other_arguments_and_to_the_whole_schema_stay() -> None:
         "properties": {"a": {"type": "string"}, "b": {"$ref": "#/properties/a"}, "c": {"items": {"$ref": "#"}}},
     }
     found = argument_schemas(schema)
-    assert is_text(found["b"])
+    assert types_of(found["b"]) == {"string"}
     assert found["c"]["items"] == {"$ref": "#/$defs/(root)"}
     assert types_of({**found["c"]["items"], "$defs": found["c"]["$defs"]}) == {"object"}
     assert schema["properties"]["b"] == {"$ref": "#/properties/a"}
+
+
+def test_an_argument_has_the_definitions_that_it_reaches() -> None:
+    definitions = {"A": {"items": {"$ref": "#/$defs/B"}}, "B": {"type": "null"}, "C": {"$ref": "#/definitions/D"}}
+    found = argument_schemas({
+        "properties": {
+            "plain": {"type": "integer"},
+            "list": {"$ref": "#/$defs/A"},
+            "other": {"anyOf": [{"$ref": "#/$defs/C"}, {"$ref": "#/$defs/missing"}, {"$ref": "#/properties/missing"}]},
+            "own": {"$defs": {"Q": {"type": "string"}}, "properties": {"z": {"$ref": "#/$defs/B"}}},
+            "inner": {"$ref": "#/properties/own/$defs/Q"},
+        },
+        "$defs": definitions,
+        "definitions": {"D": {"const": 1}},
+    })  # fmt: skip
+    assert found["plain"] == {"type": "integer"}
+    assert found["list"]["$defs"] == {"A": definitions["A"], "B": definitions["B"]}
+    assert (found["other"]["$defs"], found["other"]["definitions"]) == ({"C": definitions["C"]}, {"D": {"const": 1}})
+    assert found["own"]["$defs"] == {"B": definitions["B"]}
+    assert types_of(found["inner"]) == {"string"}
+
+
+def test_alternatives_and_references_count_at_any_plausible_depth() -> None:
+    chain = {f"r{i}": {"anyOf": [{"$ref": f"#/$defs/r{i + 1}"}, {"type": "null"}]} for i in range(20)}
+    schema = {"$ref": "#/$defs/r0", "$defs": {**chain, "r20": {"type": "string"}}}
+    assert types_of(schema) == {"string", "null"}
 
 
 @pytest.mark.parametrize(

@@ -355,11 +355,48 @@ def test_the_parser_reads_what_the_grammar_lets_pass(
 
 @TAGGED
 def test_no_text_has_the_tag_that_ends_it(bench: Bench, family: str, tag: str) -> None:
-    for schema in ({"type": "string"}, {"type": "string", "maxLength": 40}, {}):
+    for lengths in ({}, {"maxLength": 40}, {"minLength": 2}, {"minLength": 1, "maxLength": 2000}):
+        schema = {"type": "string", **lengths}
         state = bench.compile(strictly(family, bench, closed(x=schema)))
         assert bench.follows(state, tagged(family, x=f"a{tag[:-1]}b"))
         for text in (f"a{tag}b", f"a\n{tag}b", tag):
             assert not bench.follows(state, tagged(family, x=text)), text
+
+
+@TAGGED
+@pytest.mark.parametrize(("least", "most"), [(0, 255), (0, 100_000), (1, 255), (100, 200), (200, 2000), (300, None)])
+def test_texts_of_any_length_can_be_bounded(bench: Bench, family: str, tag: str, least: int, most: int | None) -> None:
+    lengths = {"minLength": least} | ({} if most is None else {"maxLength": most})
+    state = bench.compile(strictly(family, bench, closed(x={"type": "string", **lengths})))
+    text = "a < b\n" * 400
+    assert bench.follows(state, tagged(family, x=text[:least]))
+    assert bench.follows(state, tagged(family, x=text[: least + 20]))
+    assert least == 0 or not bench.follows(state, tagged(family, x=text[: least - 1]))
+    assert most is None or most > len(text) or not bench.follows(state, tagged(family, x=text[: most + 1]))
+
+
+@TAGGED
+def test_an_optional_argument_without_a_value_is_left_out(bench: Bench, family: str, tag: str) -> None:
+    for schema in ({"type": "string", "enum": []}, {"type": "integer", "const": "x"}):
+        parameters = {**closed(x=schema, y={"type": "integer"}), "required": ["y"]}
+        for strict in (True, False):
+            state = bench.compile(strictly(family, bench, parameters, strict=strict))
+            assert bench.follows(state, tagged(family, y="5"))
+            assert not bench.follows(state, tagged(family, x="x", y="5"))
+        with pytest.raises(ApiError, match='the argument "x", whose schema allows no value'):
+            strictly(family, bench, closed(x=schema))
+    unwritable = {"properties": {"x": {"const": tag}}}
+    assert bench.follows(bench.compile(strictly(family, bench, unwritable, strict=False)), tagged(family))
+
+
+@TAGGED
+def test_definitions_are_written_where_they_are_used(bench: Bench, family: str, tag: str) -> None:
+    fields = {name: {"type": "string", "description": "d" * 40} for name in "abcdefgh"}
+    models = {f"M{number}": {"type": "object", "properties": fields} for number in range(40)}
+    arguments = {f"x{number}": {"$ref": f"#/$defs/M{number}"} for number in range(40)}
+    parameters = {"properties": arguments, "$defs": models}
+    source = strictly(family, bench, parameters, strict=False).source
+    assert len(source) < 4 * len(json.dumps(parameters))
 
 
 @TAGGED

@@ -134,6 +134,12 @@ def test_a_closing_tag_inside_a_json_string_belongs_to_the_value(family: str, bu
     assert parsed(parser(family), answer, size) == ("", [("f", {"tags": tags, "count": 2})])
 
 
+@pytest.mark.parametrize(("family", "build", "tag"), [("qwen", qwen, "</parameter>"), ("glm", glm, "</arg_value>")])
+def test_thousands_of_closing_tags_inside_a_string_are_read_in_linear_time(family: str, build: Any, tag: str) -> None:
+    value = {"html": f'{tag}x"\\' * 3000}
+    assert parsed(parser(family), build("g", any=json.dumps(value)), 4) == ("", [("g", {"any": value})])
+
+
 @pytest.mark.parametrize("size", [1, 1000])
 @pytest.mark.parametrize(("family", "build"), [("qwen", qwen), ("glm", glm)])
 def test_broken_json_ends_at_the_tag_behind_which_the_call_goes_on(family: str, build: Any, size: int) -> None:

@@ -19,7 +19,10 @@ from engine.frontend.tools.tagged_values import value_form
         ({"enum": ["a", "a", 1, None]}, ["a", "1", "null"], None, []),
         ({"type": "string", "enum": ["a", 1], "const": "a"}, ["a"], None, []),
         ({"anyOf": [{"const": "a"}, {"type": "integer"}]}, ["a"], None, [{"type": "integer"}]),
-        ({"anyOf": [{"type": "string", "maxLength": 2}, {"type": "string", "minLength": 5}]}, [], (0, None), []),
+        ({"anyOf": [{"type": "string", "maxLength": 4}, {"type": "string", "minLength": 5}]}, [], (0, None), []),
+        ({"type": "string", "minLength": 1.5, "maxLength": 3.5}, [], (2, 3), []),
+        ({"type": ["string", "null"], "maxLength": 3}, ["null"], (0, 3), []),
+        ({"anyOf": [{"type": "string"}, {"enum": [True, False]}]}, ["true", "false"], (0, None), []),
         ({"type": "string", "anyOf": [{"maxLength": 2}, {"maxLength": 5}]}, [], (0, 5), []),
         ({"$defs": {"a": {"const": "x"}}, "allOf": [{"$ref": "#/$defs/a"}, {"type": "string"}]}, ["x"], None, []),
     ],
@@ -45,7 +48,14 @@ def test_values_that_the_parser_would_read_as_others_cannot_be_written() -> None
     ("schema", "keywords"),
     [
         ({"type": "string", "pattern": "a", "minLength": 1}, {"pattern"}),
-        ({"type": ["string", "object"], "required": ["a"], "maxLength": 3}, {"required"}),
+        ({"type": ["string", "object"], "required": ["a"], "maxLength": 3}, {"required", "maxLength"}),
+        ({"anyOf": [{"type": "string", "minLength": 10}, {"type": "integer"}]}, {"minLength"}),
+        (
+            {"anyOf": [{"type": "string", "maxLength": 2}, {"type": "string", "minLength": 4}]},
+            {"minLength", "maxLength"},
+        ),
+        ({"anyOf": [{"type": "string"}, {"type": "boolean", "const": False}]}, {"const"}),
+        ({"anyOf": [{"type": "string"}, {"enum": [1, 2]}]}, {"enum"}),
         ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, {"$ref"}),
         ({"anyOf": [{"minLength": 1}], "oneOf": [{"minLength": 1}]}, {"anyOf", "oneOf"}),
         ({"oneOf": [{"type": "string"}, {"type": ["string", "null"]}]}, {"oneOf"}),
@@ -55,3 +65,8 @@ def test_values_that_the_parser_would_read_as_others_cannot_be_written() -> None
 )
 def test_what_a_value_need_not_follow_is_named(schema: dict[str, Any], keywords: set[str]) -> None:
     assert value_form(schema, "</end>").unenforced == keywords
+
+
+def test_a_schema_without_values_has_none_to_write() -> None:
+    assert not value_form({"type": "string", "enum": []}, "</end>").is_writable
+    assert not value_form({"type": "integer", "const": "x"}, "</end>").is_writable
