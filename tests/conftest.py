@@ -25,7 +25,7 @@ os.environ.setdefault("PENSTOCK_PROCESS_WORKERS", "1")
 _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
-# A busy machine is no finding. A change is judged by the same examples each time; the nightly check draws new ones.
+# A busy machine is no finding. A change meets the same examples each time; the nightly check draws new ones.
 settings.register_profile("penstock", deadline=None, derandomize=True)
 settings.register_profile("nightly", deadline=None, max_examples=1000)
 settings.load_profile("penstock")
