@@ -52,7 +52,7 @@ checks:
 
 example, with two servers and then the training, which needs 200 outcomes:
   penstock policy outcomes --prompts prompts.jsonl --small http://localhost:8001#little \\
-    --large http://localhost:8002#big --check number --out outcomes.jsonl
+    --large http://localhost:8002#big --check contains --out outcomes.jsonl
   penstock policy train --data outcomes.jsonl --weak little --strong big --out pair.json
 
 Nothing is sent before you confirm the estimate of the cost. A run that ended goes on with the same
