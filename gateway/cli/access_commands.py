@@ -7,7 +7,7 @@ import getpass
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from gateway.cli import commands
 from gateway.cli.actions import add_action, print_done
@@ -19,6 +19,9 @@ from gateway.cli.supervisor.console import cells
 
 Json = dict[str, Any]
 Command = Callable[[argparse.Namespace], int]
+
+_OPTIONAL: Final = "with --store: calls without a key go on, as long as none is required yet"
+_REQUIRED_ALREADY: Final = "Keys are required already; `penstock keys optional` ends that."
 
 
 def add_keys(commands_of: Any) -> None:
@@ -43,7 +46,7 @@ def add_keys(commands_of: Any) -> None:
         choices=["keyless", "nobody"],
         help="for the last key: who may call then, programs on this machine without a key or nobody",
     )
-    new.add_argument("--optional", action="store_true", help="with --store: calls without a key go on, as before")
+    new.add_argument("--optional", action="store_true", help=_OPTIONAL)
     require = add_action(actions, "require", require_keys, "from now on every call needs a key")
     optional = add_action(actions, "optional", make_keys_optional, "programs on this machine may call without a key")
     for parser in (require, optional):
@@ -86,6 +89,8 @@ def new_key(options: argparse.Namespace) -> int:
     if not options.store:
         if options.expires_in_s is not None:
             raise UsageError("--expires-in-s: needs --store; keys in the policy document do not expire")
+        if options.optional:
+            raise UsageError("--optional: needs --store; a key in the policy document is required from then on")
         return commands.keys_new(options)
     required = False if options.optional else None
     body = {
@@ -96,6 +101,8 @@ def new_key(options: argparse.Namespace) -> int:
     }
     with open_client(options) as client:
         made = client.call("POST", "keys", {name: value for name, value in body.items() if value is not None})
+    if options.optional and made["note"] is None:  # the API notes only what the first key changes
+        made["note"] = _REQUIRED_ALREADY
     return _shown_once(options, made)
 
 
@@ -148,8 +155,8 @@ def list_tenants(options: argparse.Namespace) -> int:
     with open_client(options) as client:
         found = client.get("tenants")
     rows = [
-        f"{item['id']:<20} keys: {item['keys']['document']} in the document, {item['keys']['store']} in the store; "
-        f"{item['requests_last_day']} requests in the last day"
+        f"{item['id']:<20} keys: {item['keys']['document']} in the document, "
+        f"{item['keys']['store']} usable in the store; {item['requests_last_day']} requests in the last day"
         for item in cells(found["tenants"])
     ]
     return print_done(options, found, "\n".join(rows) or "the policy names no tenants")

@@ -127,7 +127,7 @@ def check_policy(config: GatewayConfig) -> Check:
         more = f" (and {len(others)} more)" if others else ""
         remedy = f"penstock policy check {shlex.quote(str(config.policy.document))}"
         return Check(name="policy", level="fail", message=first + more, remedy=remedy)
-    return Check(name="policy", level="ok", message=f"{config.policy.document}, revision {found.revision}")
+    return Check(name="policy", level="ok", message=f"configured: {config.policy.document}, revision {found.revision}")
 
 
 def check_policy_in_force(config: GatewayConfig) -> Iterator[Check]:
@@ -144,7 +144,7 @@ def check_policy_in_force(config: GatewayConfig) -> Iterator[Check]:
         return
     status = found["status"]
     if status["is_current"]:
-        yield Check(name="policy", level="ok", message=f"revision {status['revision']} is in force")
+        yield Check(name="policy", level="ok", message=f"in force here now: revision {status['revision']}")
         return
     remedy = f"penstock policy check {shlex.quote(str(config.policy.document))}"
     if found["source"] == "store":

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.cli import access_commands, commands, observe, policy_commands, policy_file_commands
+from gateway.cli.actions import add_action
 from gateway.cli.admin_client import add_connection
 from gateway.cli.parsing.arguments import count, duration_s, ratio
 from gateway.cli.parsing.command_parser import EXIT_USAGE, CommandListFormatter, CommandParser, command_group
@@ -52,7 +53,7 @@ checks:
 
 example, with two servers and then the training, which needs 200 outcomes:
   penstock policy outcomes --prompts prompts.jsonl --small http://localhost:8001#little \\
-    --large http://localhost:8002#big --check number --out outcomes.jsonl
+    --large http://localhost:8002#big --check contains --out outcomes.jsonl
   penstock policy train --data outcomes.jsonl --weak little --strong big --out pair.json
 
 Nothing is sent before you confirm the estimate of the cost. A run that ended goes on with the same
@@ -180,10 +181,13 @@ def _add_policy(commands_of: argparse._SubParsersAction[CommandParser]) -> None:
     )
     prove.add_argument("--json", action="store_true", help="machine-readable")
     prove.set_defaults(command=policy_file_commands.policy_prove)
-    show = actions.add_parser("show", help="print a policy with every default filled in")
-    show.add_argument("--json", action="store_true", help="machine-readable")
-    show.set_defaults(command=policy_file_commands.policy_show)
-    for action in (check, prove, show):
+    show = add_action(
+        actions, "show", policy_file_commands.policy_show, "print a policy with every default filled in, and its routes"
+    )
+    show.add_argument(
+        "file", nargs="?", type=Path, help="default: the policy in force of a running gateway, else the configured one"
+    )
+    for action in (check, prove):
         action.add_argument("file", nargs="?", type=Path, help="default: the configured policy, else the bundled one")
         _add_config(action)
     schema = actions.add_parser("schema", help="print the JSON Schema of policies, for editors")

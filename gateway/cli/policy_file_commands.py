@@ -1,22 +1,39 @@
-"""`penstock policy check`, `prove`, `show`, `schema` and `train`: what reads files and needs no gateway."""
+"""`penstock policy check`, `prove`, `show`, `schema` and `train`: what reads files and works without a gateway."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.cli.actions import print_json
+from gateway.cli.admin_client import open_client
 from gateway.cli.commands import CommandError, UsageError, settings
 from gateway.cli.supervisor.console import plain
+
+if TYPE_CHECKING:
+    from routing_policies.policy.document import Policy
 
 _NO_CHECKPOINTS: Final = (
     "warning: too few outcomes have log probabilities (100 are enough; those of a gateway have none). So a cascade "
     "learns which prompts to skip and nothing about the first tokens of an answer; give --data lines with `logprobs` "
     "and `margins`"
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ShownPolicy:
+    """A policy with where it comes from."""
+
+    file: str | None
+    """Path of its file; None for the policy in force of a gateway."""
+    place: str
+    """Its origin, for people."""
+    revision: str
+    policy: Policy
 
 
 def policy_check(options: argparse.Namespace) -> int:
@@ -101,13 +118,55 @@ def print_proof(proof: dict[str, Any], source: str, *, mark: str = "") -> None:
 
 
 def policy_show(options: argparse.Namespace) -> int:
-    """Print a policy with its defaults filled in, and the routes that exist unwritten as comments."""
+    """Print a policy with its defaults filled in, and the routes that exist unwritten as comments.
+
+    Without a file, that is the policy in force of the running gateway, or the configured one where none runs.
+    """
     import msgspec
     import yaml
 
+    from gateway.config.running import running_product
+    from routing_policies.matching import RouteTable
+
+    runtime_dir = settings(options).process.runtime_dir
+    is_running = bool(options.url) or running_product(runtime_dir) is not None
+    shown = _policy_in_force(options) if options.file is None and is_running else _policy_of_file(options)
+    policy, routes = shown.policy, RouteTable(shown.policy).effective_routes()
+    if options.json:
+        found = {"file": shown.file, "revision": shown.revision, "policy": policy, "routes": routes}
+        print(msgspec.json.encode(found).decode())
+        return 0
+    print(plain(f"# {shown.place}, revision {shown.revision}"))
+    if options.file is None and not is_running:
+        print(f"# It is the configured policy; nothing runs in {runtime_dir}.")
+    print(yaml.safe_dump(msgspec.to_builtins(policy), sort_keys=False, allow_unicode=True, width=120), end="")
+    for route in routes[len(policy.routes) :]:
+        ids = ", ".join(candidate.id for candidate in route.select.resolved())
+        print(f"# {route.id}: {', '.join(route.match.models)} -> {ids} ({route.select.policy})")
+    return 0
+
+
+def _policy_in_force(options: argparse.Namespace) -> _ShownPolicy:
+    """Return the policy in force of the running gateway; raises as `open_client` and `AdminClient.get`."""
+    import msgspec
+
+    from routing_policies.policy.document import Policy
+
+    with open_client(options) as client:
+        found = client.get("policy")
+    try:
+        policy = msgspec.convert(found["policy"], Policy)
+    except msgspec.ValidationError as error:
+        message = f"the gateway's policy is of another version ({error}); penstock policy export prints its document"
+        raise CommandError(message) from error
+    place = f"the policy in force at {client.shown}"
+    return _ShownPolicy(file=None, place=place, revision=found["status"]["revision"], policy=policy)
+
+
+def _policy_of_file(options: argparse.Namespace) -> _ShownPolicy:
+    """Return the policy of the named file or of the configured one."""
     from gateway.policies.policy_file import revision_of
     from routing_policies.loading import load_policy
-    from routing_policies.matching import RouteTable
     from routing_policies.policy.problems import PolicyError
 
     try:
@@ -115,17 +174,7 @@ def policy_show(options: argparse.Namespace) -> int:
         policy = load_policy(text, source=str(path), variables=variables)
     except PolicyError as error:
         raise CommandError(str(error)) from error
-    routes = RouteTable(policy).effective_routes()
-    if options.json:
-        shown = {"file": str(path), "revision": revision_of(text.encode()), "policy": policy, "routes": routes}
-        print(msgspec.json.encode(shown).decode())
-        return 0
-    print(f"# {path}, revision {revision_of(text.encode())}")
-    print(yaml.safe_dump(msgspec.to_builtins(policy), sort_keys=False, allow_unicode=True, width=120), end="")
-    for route in routes[len(policy.routes) :]:
-        ids = ", ".join(candidate.id for candidate in route.select.resolved())
-        print(f"# {route.id}: {', '.join(route.match.models)} -> {ids} ({route.select.policy})")
-    return 0
+    return _ShownPolicy(file=str(path), place=str(path), revision=revision_of(text.encode()), policy=policy)
 
 
 def policy_schema(options: argparse.Namespace) -> int:

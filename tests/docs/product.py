@@ -27,7 +27,8 @@ BLOCK_TIMEOUT_S: Final = 60.0
 
 _PRELUDE: Final = f"""\
 set -eu
-python() {{ {shlex.quote(sys.executable)} "$@"; }}
+unset PYTHONPATH  # readers have none; commands of this project are those of this checkout all the same
+python() {{ PYTHONPATH={shlex.quote(str(ROOT))} {shlex.quote(sys.executable)} "$@"; }}
 # What serves until a signal is started, awaited and stopped.
 penstock() {{
   case "$1 ${{2:-}}" in

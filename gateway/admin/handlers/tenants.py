@@ -42,8 +42,9 @@ class TenantHandlers:
 
     @serves(PATH)
     async def list(self, request: AdminRequest) -> Response:
-        """List the tenants of the policy in force."""
+        """List the tenants of the policy in force, each with its number of usable keys."""
         requests: dict[str, int] = {}
+        keys = self._directory.keys
         for (tenant, _), count in (await self._last_day.sums()).items():
             requests[tenant] = requests.get(tenant, 0) + count
         shown: list[dict[str, Any]] = [
@@ -52,7 +53,7 @@ class TenantHandlers:
                 "models": tenant.models,
                 "lanes": tenant.lanes,
                 "limits": msgspec.to_builtins(tenant.limits),
-                "keys": {"document": len(tenant.keys), "store": len(self._directory.keys.all(tenant.id))},
+                "keys": {"document": len(tenant.keys), "store": sum(map(keys.is_usable, keys.all(tenant.id)))},
                 "requests_last_day": requests.get(tenant.id, 0),
             }
             for tenant in self._source.policy.tenants

@@ -80,10 +80,13 @@ def _first_run(curl: _Curl, first_run: FirstRun) -> Iterator[str]:
         f"`shop` is two toy models that know {SHOP_KNOWS}.\n"
         "Paste these one after the other:"
     )
-    yield f"# 1. Answered by the real model; x-penstock-deployment says model\n{curl.chat(ANY_QUESTION)}"
+    yield (
+        "# 1. Answered by the real model; x-penstock-deployment says model, or cache after an earlier start\n"
+        f"{curl.chat(ANY_QUESTION)}"
+    )
     yield f"# 2. The same again: x-penstock-cache says hit-exact, and no model computes\n{curl.chat(ANY_QUESTION)}"
     yield (
-        "# 3. Routing between the toys: x-penstock-deployment says small for this question\n"
+        "# 3. Routing between the toys: x-penstock-deployment says small for this question, or cache\n"
         f"{curl.chat(QUESTION, model='shop')}"
     )
     yield (
@@ -96,7 +99,10 @@ def _first_run(curl: _Curl, first_run: FirstRun) -> Iterator[str]:
 
 def _pair(curl: _Curl, first_run: FirstRun) -> Iterator[str]:
     yield f"The two bundled models know {SHOP_KNOWS}.\nPaste these one after the other:"
-    yield f"# 1. Answered by a model; x-penstock-deployment says which (small)\n{curl.chat(QUESTION)}"
+    yield (
+        "# 1. Answered by a model; x-penstock-deployment says which (small), or cache after an earlier start\n"
+        f"{curl.chat(QUESTION)}"
+    )
     yield (
         "# 2. The same again: x-penstock-cache says hit-exact, and no model computes.\n"
         f'#    In other words, such as "{SAME_QUESTION}", it is hit-semantic when found before a model answers.\n'

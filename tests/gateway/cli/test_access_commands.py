@@ -36,6 +36,25 @@ async def test_a_tenant_a_key_and_an_admin_from_the_command_line(
         assert (await sh.run("audit", "verify"))[0] == 0
 
 
+async def test_an_optional_key_comes_too_late_where_keys_are_required_already(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with shell(tmp_path, capsys) as sh:
+        new = ("keys", "new", "--store", "--optional", "--tenant", "shop")
+        code, out, _ = await sh.run(*new, "--id", "first")
+        assert (code, "may still call without a key" in out, "already" in out) == (0, True, False)
+        assert (await sh.run("keys", "require"))[0] == 0
+        code, out, _ = await sh.run(*new, "--id", "second")
+        assert (code, "Keys are required already; `penstock keys optional` ends that" in out) == (0, True)
+        made = await sh.json(*new, "--id", "third")
+        assert "required already" in made["note"]
+
+
+def test_only_keys_of_the_store_are_optional(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", "new", "--tenant", "shop", "--optional"]) == 2
+    assert "--optional: needs --store" in capsys.readouterr().err
+
+
 async def test_a_key_of_the_document_cannot_expire(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["keys", "new", "--tenant", "shop", "--expires-in-s", "60"]) == 2
     assert "--store" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from typing import ClassVar
 import pytest
 
 from gateway.cli.main import main
+from gateway.cli.outcomes.answer_check import require_answers
+from gateway.cli.outcomes.prompt_file import read_prompts
 
 
 class _Models(BaseHTTPRequestHandler):
@@ -46,6 +49,24 @@ def url() -> Iterator[str]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@pytest.mark.parametrize("shown_in", ["help", "docs"])
+def test_the_examples_have_prompts_that_their_check_can_use(
+    shown_in: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["policy", "outcomes", "--help"])
+    shown = capsys.readouterr().out
+    if shown_in == "docs":
+        shown = (Path(__file__).parents[3] / "docs" / "routing.md").read_text()
+    lines = [line.strip() for line in shown.splitlines() if line.lstrip().startswith(('{"prompt"', '{"messages"'))]
+    (check,) = re.findall(r"^(?:penstock policy outcomes|    --large) .*--check (\w+)", shown, re.MULTILINE)
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("\n".join(lines))
+    prompts = read_prompts(file)
+    assert len(prompts) == 2
+    require_answers(check, prompts)
 
 
 def _prompts(path: Path, num: int) -> Path:

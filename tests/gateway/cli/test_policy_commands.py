@@ -168,7 +168,7 @@ async def test_a_refused_revision_is_marked_in_the_history_and_by_the_doctor(
                 return [(check.level, check.message) for check in check_policy_in_force(config)]
 
         assert await asyncio.to_thread(lambda: list(check_policy_in_force(config))) == []  # nothing runs by its file
-        assert await asyncio.to_thread(examined) == [("ok", f"revision {revision} is in force")]
+        assert await asyncio.to_thread(examined) == [("ok", f"in force here now: revision {revision}")]
         await append(tmp_path, (tmp_path / "policy.yaml").read_text().replace("version: 1", "version: 99"), number=2)
         async with asyncio.timeout(10):
             while (await sh.json("policy", "history"))["status"]["is_current"]:
@@ -205,6 +205,26 @@ async def test_no_reason_forges_a_line_of_a_listing(tmp_path: Path, capsys: pyte
             "policy", "apply", file, "--yes", "--reason", "mine", "--if-match", "1-0123456789ab"
         )
         assert (code, "since (fine\\n" in err) == (1, True)
+
+
+async def test_show_without_a_file_is_the_policy_in_force_of_what_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with shell(tmp_path, capsys) as sh:
+        code, out, _ = await sh.run("policy", "show")
+        assert (code, out.splitlines()[1]) == (0, f"# It is the configured policy; nothing runs in {tmp_path}.")
+        with RunningFile(tmp_path, public="127.0.0.1:1", admin=f"unix:{tmp_path}/admin.sock"):
+            code, out, err = await sh.run("policy", "show")
+            assert (code, err) == (0, "")
+            revision = (await sh.json("policy", "history"))["revisions"][0]["revision"]
+            assert out.splitlines()[0] == f"# the policy in force at unix:{tmp_path}/admin.sock, revision {revision}"
+            assert ("- id: shop" in out, "- id: main" in out) == (True, True)
+            shown = await sh.json("policy", "show")
+            assert (shown["file"], shown["revision"]) == (None, revision)
+            assert [tenant["id"] for tenant in shown["policy"]["tenants"]] == ["shop"]
+            file = sh.file((tmp_path / "policy.yaml").read_text().replace("total_ms: 20000", "total_ms: 25000"))
+            code, out, _ = await sh.run("policy", "show", file)
+            assert (code, out.startswith(f"# {file}, revision "), "total_ms: 25000" in out) == (0, True, True)
 
 
 async def test_errors_name_commands_and_no_endpoints(

@@ -33,6 +33,17 @@ async def test_a_new_tenant_is_a_revision_of_its_own_and_can_have_keys_at_once(t
         assert tenant["keys"] == {"document": 0, "store": 1}
 
 
+async def test_keys_that_are_revoked_or_expired_are_not_counted(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as (stack, tag):
+        await post(stack, "tenants", {"id": "shop", "reason": "a customer"}, tag)
+        await post(stack, "keys", {"tenant": "shop", "id": "leaked"})
+        await post(stack, "keys", {"tenant": "shop", "id": "good"})
+        await post(stack, "keys", {"tenant": "shop", "id": "short", "expires_in_s": 1e-6})
+        await post(stack, "keys/shop/leaked/revoke", {"reason": "leaked"})
+        tenant = next(one for one in (await get(stack, "tenants")).json["tenants"] if one["id"] == "shop")
+        assert tenant["keys"] == {"document": 0, "store": 1}
+
+
 async def test_a_tenant_is_made_once_and_not_without_a_reason(tmp_path: Path) -> None:
     async with gateway(tmp_path) as (stack, tag):
         bare = await post(stack, "tenants", {"id": "shop"}, tag)

@@ -50,6 +50,14 @@ def test_the_real_model_and_the_shop_are_toured_with_what_each_knows() -> None:
         assert fact in shown
 
 
+@pytest.mark.parametrize("tour", ["first_run", "pair"])
+def test_requests_without_no_cache_may_be_answered_from_the_cache_of_an_earlier_start(tour: Tour) -> None:
+    shown = first_request("127.0.0.1:8080", FirstRun(needs_key=False, tour=tour))
+    steps = [block for block in shown.split("\n\n") if "x-penstock-deployment says" in block]
+    assert ["or cache" in step for step in steps] == ["cache-control: no-cache" not in step for step in steps]
+    assert "or cache after an earlier start" in steps[0]
+
+
 def test_a_model_that_only_continues_texts_gets_a_completion() -> None:
     text = "schema_version: 1\ndeployments: [{id: a, url: 'http://a', model: m, operations: [completions]}]\n"
     routes = "routes: [{id: auto, match: {models: [auto]}, select: {candidates: [a]}}]\n"
