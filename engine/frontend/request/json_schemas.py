@@ -66,6 +66,7 @@ def compiled_schema(schema: dict[str, Any], param: str, *, is_strict: bool = Fal
     """
 
     def compiled(node: Node) -> Node:
+        node = {keyword: value for keyword, value in node.items() if _has_effect(keyword, value)}
         changed, unenforced = compiler_form(exact_bounds(node, param), is_strict=is_strict)
         for keyword, reason in unenforced.items() if is_strict else ():
             message = f"`{param}`: {keyword}: this engine cannot enforce {_short(node[keyword])} ({reason})"
@@ -80,7 +81,7 @@ def unenforced_keywords(schema: dict[str, Any]) -> set[str]:
     found: set[str] = set()
 
     def look(node: dict[str, Any]) -> dict[str, Any]:
-        found.update(keyword for keyword in _UNENFORCED & node.keys() if node[keyword] not in _NOTHING.get(keyword, ()))
+        found.update(keyword for keyword in _UNENFORCED & node.keys() if _has_effect(keyword, node[keyword]))
         if isinstance(node.get("format"), str) and node["format"] not in _FORMATS:
             found.add("format")
         found.update(compiler_form(node, is_strict=False)[1])
@@ -88,6 +89,10 @@ def unenforced_keywords(schema: dict[str, Any]) -> set[str]:
 
     map_schema(schema, look)
     return found
+
+
+def _has_effect(keyword: str, value: Any) -> bool:
+    return value not in _NOTHING.get(keyword, ())
 
 
 def _short(value: Any) -> str:

@@ -21,7 +21,8 @@ _FORMATS: Final = {"date": f"^(?:{_DAY})", "time": f"^{_SECOND}", "date-time": f
 def compiler_form(node: Node, *, is_strict: bool) -> tuple[Node, dict[str, str]]:
     """Return a schema's node as the compiler needs it, and the keywords that it then does not enforce, with reasons.
 
-    In a schema that is not strict, counts of members that the compiler would misapply are left out.
+    Patterns that the compiler cannot read are left out, and what depends on them. So are counts of members that the
+    compiler would misapply, in a schema that is not strict.
     """
     changed, unenforced = dict(node), dict[str, str]()
     if isinstance(node.get("$ref"), str):
@@ -31,12 +32,13 @@ def compiler_form(node: Node, *, is_strict: bool) -> tuple[Node, dict[str, str]]
             changed["pattern"] = compiler_pattern(node["pattern"])
         except UnreadablePatternError as error:
             unenforced["pattern"] = str(error)
+            del changed["pattern"]
     if isinstance(node.get("format"), str) and node["format"] in _FORMATS:
         bound = {"pattern": _FORMATS[node["format"]]}
         parts = node.get("allOf")
-        changed |= {"allOf": [*(parts if isinstance(parts, list) else []), bound]} if "pattern" in node else bound
+        changed |= {"allOf": [*(parts if isinstance(parts, list) else []), bound]} if "pattern" in changed else bound
     if isinstance(node.get("patternProperties"), dict):
-        changed["patternProperties"] = _patterns(node["patternProperties"], unenforced)
+        _translate_names(changed, unenforced)
     if "minProperties" in node or "maxProperties" in node:
         _count(changed, unenforced, is_strict=is_strict)
     if "additionalItems" in node and not isinstance(node.get("items"), list):
@@ -57,17 +59,22 @@ def may_repeat_names(node: Node) -> bool:
     return bool(node.get("properties") or node.get("required")) and node.get("additionalProperties") is not False
 
 
-def _patterns(given: Node, unenforced: dict[str, str]) -> Node:
-    """Return the members of `patternProperties` under names that the compiler reads exactly."""
+def _translate_names(changed: Node, unenforced: dict[str, str]) -> None:
+    """Bring the names of `patternProperties` into the compiler's form, and leave out those that it cannot read.
+
+    `additionalProperties` would then constrain names that match a missing pattern, and is left out too.
+    """
     found: Node = {}
-    for pattern, schema in given.items():
+    for pattern, schema in changed["patternProperties"].items():
         try:
             name = compiler_pattern(pattern)
         except UnreadablePatternError as error:
             unenforced["patternProperties"] = str(error)
-            name = pattern
-        found[name if name not in found else pattern] = schema
-    return found
+            continue
+        found[name] = {"allOf": [found[name], schema]} if name in found else schema
+    changed["patternProperties"] = found
+    if "patternProperties" in unenforced and changed.pop("additionalProperties", None) is not None:
+        unenforced["additionalProperties"] = "it depends on patternProperties"
 
 
 def _count(changed: Node, unenforced: dict[str, str], *, is_strict: bool) -> None:

@@ -7,12 +7,16 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
 from engine.frontend.request.errors import ApiError
-from engine.sampling.grammar import GrammarError
-from tests.engine.frontend.schemas.answers import allows, allows_value, compiled, random_answer
+from engine.frontend.request.tools import Tool, check_tools, choose_tools
+from engine.frontend.tools.grammar import make_grammar
+from engine.frontend.tools.tool_format import choose_tool_format
+from engine.sampling.grammar import GrammarError, compile_grammar
+from tests.engine.frontend.schemas.answers import allows, allows_value, compiled, compiler_tokenizer, random_answer
 from tests.engine.frontend.schemas.random_schemas import NoValueError, SchemaMaker, ValueMaker
 
 NUM_SCHEMAS = 30
@@ -86,6 +90,56 @@ def test_counts_that_the_compiler_would_misapply_are_listed() -> None:
     state, unenforced = compiled({**COUNTED, "minProperties": 1, "additionalProperties": False}, strict=False)
     assert not unenforced
     assert not allows(state, "{}")
+
+
+def test_a_forced_call_of_a_tool_with_an_unreadable_pattern_is_served_and_the_pattern_listed() -> None:
+    """The schema of a `Decimal` as Pydantic writes it."""
+    price = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$"}]}
+    parameters = {"type": "object", "properties": {"price": price}, "required": ["price"]}
+    definition = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    tools = msgspec.convert([definition], list[Tool])
+    check_tools(tools)
+    form = choose_tool_format("{% if tools %}<tool_call>{% endif %}", {}, ())
+    grammar = make_grammar(None, choose_tools(tools, "required", None), form)
+    assert grammar is not None
+    assert grammar.unenforced == ("pattern",)
+    state = compile_grammar(compiler_tokenizer(), grammar.source)
+    call = '<tool_call>\n{"name": "f", "arguments": {"price": "1.50"}}\n</tool_call>'
+    assert allows(state, call)
+    assert not allows(state, call.replace('"1.50"', "null"))
+
+
+@pytest.mark.parametrize("keywords", [{"uniqueItems": False}, {"minContains": 0}])
+def test_a_keyword_without_effect_is_no_reason_to_refuse_a_strict_schema(keywords: dict[str, Any]) -> None:
+    state, unenforced = compiled({"type": "array", "items": {"type": "integer"}, **keywords})
+    assert not unenforced
+    assert allows_value(state, [1, 1])
+    assert not allows_value(state, ["a"])
+
+
+def test_names_of_an_unreadable_pattern_are_not_refused_as_additional_ones() -> None:
+    patterns = {"^(?!a)": {"type": "integer"}, "^b": {"type": "integer"}}
+    schema = {"type": "object", "patternProperties": patterns, "additionalProperties": False}
+    state, unenforced = compiled(schema, strict=False)
+    assert unenforced == ("additionalProperties", "patternProperties")
+    assert allows_value(state, {"c": 1, "b": 2})
+    assert not allows_value(state, {"b": "x"})
+    with pytest.raises(ApiError, match="patternProperties: this engine cannot enforce"):
+        compiled(schema)
+
+
+def test_patterns_of_names_with_one_translation_both_bind() -> None:
+    patterns = {r"^\s$": {"type": "number"}, r"^[\s]$": {"type": "integer"}}
+    state, _ = compiled({"type": "object", "patternProperties": patterns, "additionalProperties": False})
+    assert allows_value(state, {" ": 1})
+    assert not allows_value(state, {" ": 1.5})
+
+
+def test_a_format_binds_beside_an_unreadable_pattern() -> None:
+    state, unenforced = compiled({"type": "string", "format": "date", "pattern": "^(?!a)"}, strict=False)
+    assert unenforced == ("pattern",)
+    assert allows_value(state, "2024-02-29")
+    assert not allows_value(state, "2023-02-29")
 
 
 def test_random_answers_are_valid_and_random_valid_values_are_answers() -> None:
