@@ -14,7 +14,8 @@ Cause = Literal[
     "within_cap", "over_cap", "sticky", "canary", "stable", "tried_first", "explored",
 ]  # fmt: skip
 """Reason why the chosen candidate ranked above the others; a metric label."""
-DropReason = Literal["not_ready", "ejected", "full", "already_tried", "too_late", "warming"]
+DropReason = Literal["not_ready", "ejected", "full", "already_tried", "too_late", "warming", "drained"]
+"""Reason why a candidate was not considered. Only previews tell `drained` from `not_ready`; no filter does."""
 
 
 ExplorationResult = Literal["explored", "preferred", "bound", "alone"]
@@ -112,7 +113,7 @@ class Decision(msgspec.Struct, frozen=True):
     @property
     def reason(self) -> str:
         """Summary in one phrase, for logs and pages."""
-        out = ", ".join(f"{candidate} {reason}" for candidate, reason in self.dropped.items())
+        out = ", ".join(f"{candidate} {reason.replace('_', ' ')}" for candidate, reason in self.dropped.items())
         if self.deployment is None:
             picked = "no candidate left" if out else "no candidates"
         else:

@@ -41,7 +41,7 @@ class Probes:
         if snapshot is None:
             reasons.append("no policy is loaded")
         elif not snapshot.is_servable:
-            reasons.append(f"none of {len(snapshot.deployments)} deployments is ready")
+            reasons.append(f"none of {len(snapshot.serving)} deployments is ready")
         return reasons
 
     def routes(self) -> list[Route]:

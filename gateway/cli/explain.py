@@ -74,7 +74,7 @@ def _decision(number: int, decision: Mapping[str, Any]) -> Iterator[str]:
         notes = ", ".join([*quality, *scores])
         yield f"    {name:<20} score {total:.2f}" + (f"  ({notes})" if notes else "")
     for name, reason in decision["dropped"].items():
-        yield f"    {name:<20} not considered: {_worded(reason)}"
+        yield f"    {name:<20} not considered: {_reason(reason)}"
     if made := decision.get("exploration"):
         yield from _exploration(made)
 
@@ -103,10 +103,12 @@ def _selection(select: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]
     yield f"  {select['chosen'] or 'nobody'} would answer, by {select['policy']}: {_why(select, candidates)}"
     for candidate in candidates:
         state = "ready" if candidate["is_ready"] else "not ready"
+        if candidate.get("is_draining"):
+            state = "drained by an operator"
         if candidate.get("ready_in_s") is not None:
             state = f"starting, ready in about {candidate['ready_in_s']:.1f} s"
         quality = "" if candidate["quality"] is None else f", predicted quality {candidate['quality']:.2f}"
-        dropped = "" if candidate["dropped"] is None else f", not considered: {_worded(candidate['dropped'])}"
+        dropped = "" if candidate["dropped"] is None else f", not considered: {_reason(candidate['dropped'])}"
         permits = f"{candidate['in_flight']} of {candidate['limit']} permits out"
         yield f"    {candidate['id']:<20} {state}, {permits}{quality}{dropped}"
     if select.get("explore"):
@@ -148,6 +150,10 @@ def _percent(share: float) -> str:
 
 def _rounded(value: Any) -> str:
     return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _reason(dropped: str) -> str:
+    return "drained by an operator" if dropped == "drained" else _worded(dropped)
 
 
 def _worded(name: str) -> str:

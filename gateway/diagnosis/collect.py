@@ -80,6 +80,7 @@ class SampleCollector:
         return ObservedDeployment(
             is_ready=live.is_ready,
             is_draining=not live.may_be_ready,
+            backoff_s=live.health.pushback_s(self._clock()),
             limit=live.limiter.limit,
             in_flight=live.limiter.in_flight,
             num_waiting=live.limiter.num_waiting,

@@ -67,6 +67,8 @@ def _findings(window: Window, place: PolicyLines, now: LatencyBudget, before: La
     first = find_slow_encoder(window, place) or _late_first_token(window, late_at, now, before)
     if (down is not None or failing is not None) and first is not None and first.cause == "admission":
         first = None  # refused because no deployment serves, not because of the lane's share
+    if down is not None and first is not None and first.cause == down.cause:
+        first = None  # the same deployments
     found = [_store(window), down, failing, first]
     if _is_slow(window, place):
         found.append(explain_decode(window, place.at(latest(window, "penstock_tpot_seconds", place.deployment))))

@@ -27,6 +27,8 @@ Cause = Literal[
     "slow_decode",
     "path",
     "deployment_down",
+    "drained",
+    "backoff",
     "upstream_failing",
     "loop_lag",
     "store",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gateway.diagnosis.window import Window
+from routing_policies.operations import CHAT, operations_of
 from routing_policies.policy.document import DEFAULT_LANES, Policy
 from routing_policies.policy.members import group_of
 
@@ -25,6 +26,8 @@ class PolicyLines:
     tpot_target_s: float | None
     routes: Mapping[str, str] = field(default_factory=dict)
     """Busiest route of each deployment, of those that the policy has."""
+    candidates: frozenset[str] = frozenset()
+    """Deployments of the busiest route; where it is not written in the policy, all that serve chat."""
     has_lane: bool = True
     """True if the document has the lane; false for one of the lanes of a policy without any."""
 
@@ -62,8 +65,14 @@ def place_of(window: Window, policy: Policy) -> PolicyLines:
         ttft_target_s=max(ttft, default=None),
         tpot_target_s=max(tpot, default=None),
         routes={item.id: found for item in policy.deployments if (found := _route_of(window, policy, item.id))},
+        candidates=_candidates(policy, busiest),
         has_lane=any(known.id == lane for known in lanes),
     )
+
+
+def _candidates(policy: Policy, route_id: str) -> frozenset[str]:
+    chosen = [candidate.id for route in policy.routes if route.id == route_id for candidate in route.select.resolved()]
+    return frozenset(chosen or (item.id for item in policy.deployments if CHAT in operations_of(item)))
 
 
 def latest(window: Window, name: str, default: str) -> str:

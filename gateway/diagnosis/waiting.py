@@ -1,16 +1,40 @@
-"""Findings for queues: too few permits, a full engine, one tenant, or more demand than the lane admits."""
+"""Findings for queues: few permits, a full engine, one tenant, no deployment that serves, or a lane's demand."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
 from gateway.diagnosis.budget import LatencyBudget
 from gateway.diagnosis.compare import compare_tenants
-from gateway.diagnosis.finding import Finding, FindingEvidence
+from gateway.diagnosis.finding import Cause, Finding, FindingEvidence
 from gateway.diagnosis.policy_lines import PolicyLines
-from gateway.diagnosis.window import ObservedDeployment, Window
+from gateway.diagnosis.window import ObservedDeployment, Snapshot, Window
+from routing_policies.policy.members import group_of
 
 _GREEDY_RATIO = 0.7
 _FULL_RATIO = 0.9
 _SOME_WAIT_S = 0.02
+
+
+class _Hindrance(NamedTuple):
+    """Words for a deployment that takes no requests, and the remedy."""
+
+    state: str
+    lever: str
+
+
+_HINDRANCES: Final[Mapping[Cause, _Hindrance]] = {
+    "deployment_down": _Hindrance(
+        "is not ready", "See its own /readyz and log; a fallback keeps its routes served meanwhile."
+    ),
+    "backoff": _Hindrance(
+        "is in the backoff that its server requested",
+        "Raise that server's rate limit, or add a deployment or fallback.",
+    ),
+    "drained": _Hindrance("is drained", "End the drain, or add a deployment or fallback."),
+}
+"""Hindrances, the one to see to first before the others."""
 
 
 def explain_waiting(window: Window, place: PolicyLines, now: LatencyBudget, before: LatencyBudget) -> Finding:
@@ -29,6 +53,8 @@ def explain_waiting(window: Window, place: PolicyLines, now: LatencyBudget, befo
         return _engine_full(place, state, waits)
     if _has_no_permits(state):
         return _limit(place, state, waits)
+    if (idle := _none_serves(window, place, waits)) is not None:
+        return idle
     return Finding(
         stage="queue",
         cause="admission",
@@ -107,6 +133,41 @@ def _limit(place: PolicyLines, state: ObservedDeployment, waits: tuple[FindingEv
         lever="Raise the deployment's permits.",
         policy_path=place.deployment_path("limits.max_in_flight"),
     )
+
+
+def _none_serves(window: Window, place: PolicyLines, waits: tuple[FindingEvidence, ...]) -> Finding | None:
+    """Return the finding for a route whose candidates took no requests in half of the snapshots; None for others."""
+    by_snapshot = [_hindrances(snapshot, place.candidates) for snapshot in window.all]
+    found = [hindrances for hindrances in by_snapshot if hindrances]
+    if 2 * len(found) < len(by_snapshot):
+        return None
+    cause = min(found[-1].values(), key=list(_HINDRANCES).index)
+    states = ", ".join(f"{name} {_HINDRANCES[one].state}" for name, one in sorted(found[-1].items()))
+    return Finding(
+        stage="network" if cause == "deployment_down" else "upstream",
+        cause=cause,
+        summary=f"No deployment of route {place.route or 'direct'} takes requests: {states}.",
+        evidence=waits,
+        lever=_HINDRANCES[cause].lever,
+        policy_path=place.route_path("select.fallback"),
+    )
+
+
+def _hindrances(snapshot: Snapshot, candidates: frozenset[str]) -> dict[str, Cause]:
+    """Return why each candidate takes no requests; empty if one of them does."""
+    found: dict[str, Cause] = {}
+    for name, state in snapshot.deployments.items():
+        if group_of(name) not in candidates:
+            continue
+        if state.is_draining:
+            found[name] = "drained"
+        elif not state.is_ready:
+            found[name] = "deployment_down"
+        elif state.backoff_s > 0:
+            found[name] = "backoff"
+        else:
+            return {}
+    return found
 
 
 def _greedy_tenant(window: Window) -> tuple[str, float, float] | None:

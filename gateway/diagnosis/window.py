@@ -24,6 +24,8 @@ class ObservedDeployment:
     is_ready: bool = True
     is_draining: bool = False
     """True if operators took it out of service, or its source no longer lists it; then it is not ready either."""
+    backoff_s: float = 0.0
+    """Seconds left of the backoff that its server requested with a 429; 0.0 without one."""
     limit: float = 64.0
     """Current limit of permits; never above `max_in_flight`."""
     in_flight: int = 0

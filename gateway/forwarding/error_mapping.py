@@ -42,7 +42,9 @@ OK: Final = 200
 OVERLOADED: Final = frozenset({503, 529})
 TOO_MANY_REQUESTS: Final = 429
 _CREDENTIALS: Final = frozenset({401, 403, 407})
-RETRYABLE: Final = frozenset({500, 502, 503, 529, TOO_MANY_REQUESTS}) | _CREDENTIALS
+NOT_FOUND: Final = frozenset({404, 405})
+"""Statuses of a wrong path or model name. The policy states both, so the operator is to change them."""
+RETRYABLE: Final = frozenset({500, 502, 503, 529, TOO_MANY_REQUESTS}) | _CREDENTIALS | NOT_FOUND
 """Statuses without an answer where another deployment may do better. Not 504: the time is spent."""
 _SHED_REASON: Final = b"x-penstock-shed-reason"
 _DEFAULT_RETRY_AFTER_S: Final = 1.0
@@ -85,6 +87,8 @@ def from_status(status: int, headers: Headers, deployment: str, lane: str) -> Ga
         return UpstreamTimedOut(f"Deployment '{deployment}' timed out. Try again, or request a shorter answer.")
     if status in _CREDENTIALS:
         return UpstreamFailed(f"Deployment '{deployment}' refused the gateway's credentials. Inform the operator.")
+    if status in NOT_FOUND:
+        return UpstreamFailed(f"Deployment '{deployment}' has no such model or path. Inform the operator.")
     if not 400 <= status < 500:
         return UpstreamFailed(f"Deployment '{deployment}' answered with status {status}. Try again.")
     return None
@@ -198,7 +202,7 @@ def failure_of_status(status: int, headers: Headers) -> FailureKind | None:
     None if it means nothing, such as a refusal for load that is marked as one.
     """
     is_own_refusal = status in OVERLOADED and any(name == _SHED_REASON for name, _ in headers)
-    is_fault = not 400 <= status < 500 or status in _CREDENTIALS
+    is_fault = not 400 <= status < 500 or status in _CREDENTIALS | NOT_FOUND
     return FailureKind.STATUS if is_fault and not is_own_refusal else None
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from gateway.chat.operation import COMPLETIONS
 from gateway.chat.strict_json import LONG_BYTES
 from gateway.completion.answer_end import AnswerEnd
 from gateway.completion.answers import end_of_answer
@@ -15,6 +17,7 @@ from gateway.deployments.health.ejection import FailureKind
 from gateway.dialects.upstream_dialect import UpstreamDialect
 from gateway.errors import GatewayError, RequestTooLarge, UpstreamFailed
 from gateway.forwarding.error_mapping import (
+    NOT_FOUND,
     OK,
     OVERLOADED,
     RETRYABLE,
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from gateway.forwarding.attempt import ForwardRequest, UpstreamAttempt
 
 _JSON: Final = b"application/json"
+_STORED_OBJECT: Final = re.compile(rb'"(?:file_ids?|vector_store_ids|container(?:_id)?|item_reference)"')
+"""Members and types by which a request names an object that its client stored at the upstream."""
 
 
 class WholeAnswers:
@@ -80,12 +85,16 @@ class WholeAnswers:
         response = attempt.response
         assert response is not None, "an answer is open once its request was sent"
         status, headers = response.status, response.headers
+        if status in NOT_FOUND and _names_own_object(work):
+            return
         error = from_status(status, headers, attempt.live.id, work.admitted.lane.id)
         if status == TOO_MANY_REQUESTS:
             error = self._check_pushback(work, attempt, headers)
         if error is None:
             return
         kind = failure_of_status(status, headers)
+        if status in NOT_FOUND and work.request.operation is COMPLETIONS:
+            kind = None  # many servers of chat have no such endpoint, and their chat is healthy
         if kind is not None and not attempt.live.forecast.is_warming:  # one that is starting has not failed
             attempt.attempt_watch.failed(self._clock(), kind)
         if is_leading:
@@ -185,6 +194,11 @@ class WholeAnswers:
 
     def _no_answer(self, work: ForwardRequest, attempt: UpstreamAttempt) -> RetryElsewhere:
         return self.unfit(attempt, no_answer(attempt.live.id, work.request.operation))
+
+
+def _names_own_object(work: ForwardRequest) -> bool:
+    """Return whether the request names an adapter or a stored object, which may be missing where all else is found."""
+    return work.planned.adapter is not None or _STORED_OBJECT.search(work.request.raw) is not None
 
 
 async def read_whole(attempt: UpstreamAttempt, response: UpstreamResponse) -> bytes:

@@ -25,7 +25,7 @@ from gateway.timeline import Clock
 from gateway.upstreams.client import UpstreamClient
 from gateway.upstreams.reach import MakeContext, UpstreamReach, headers_of, reach_of
 from gateway.upstreams.tls import client_context
-from routing_policies.policy.deployment import Deployment
+from routing_policies.policy.deployment import BUILTIN_ENCODER, Deployment
 from routing_policies.policy.document import DEFAULT_LANES, Policy
 from routing_policies.policy.members import SEPARATOR, VACANT_URL, MembersBySource, expanded
 from routing_policies.quality.predictor import Predictors
@@ -71,8 +71,14 @@ class PolicySnapshot:
 
     @property
     def is_servable(self) -> bool:
-        """Return whether at least one deployment is ready."""
-        return any(deployment.is_ready for deployment in self.deployments.values())
+        """Return whether at least one deployment is ready, the built-in encoder aside."""
+        return any(deployment.is_ready for deployment in self.serving)
+
+    @property
+    def serving(self) -> tuple[LiveDeployment, ...]:
+        """Return the deployments that readiness depends on: all but the built-in encoder, where there are others."""
+        everything = tuple(self.deployments.values())
+        return tuple(live for live in everything if live.url != BUILTIN_ENCODER) or everything
 
 
 class PolicyInForce:

@@ -135,15 +135,15 @@ async def test_a_compressed_refusal_is_passed_on(tmp_path: Path) -> None:
         await wire.answer(body, 400, {"content-encoding": "gzip"})
 
     async def refuse_in_riddles(wire: Wire) -> None:
-        await wire.answer(b"\x8b\x02\x80", 404, {"content-encoding": "br"})
+        await wire.answer(b"\x8b\x02\x80", 422, {"content-encoding": "br"})
 
     async with running(tmp_path) as stack:
         stack.small.scripts = [refuse, refuse_in_riddles]
         reply = await stack.call(chat("solo"))
         assert (reply.status, reply.error) == (400, error)
         reply = await stack.call(chat("solo"))
-        assert reply.status == 404
-        assert reply.error["message"] == "Deployment 'small' refused the request with status 404."
+        assert reply.status == 422
+        assert reply.error["message"] == "Deployment 'small' refused the request with status 422."
 
 
 async def resting(stack: Stack, **headers: str) -> None:

@@ -52,7 +52,7 @@ def test_a_test_that_holds_is_silent(test: str) -> None:
         (
             "{name: t, given: {large: {ready: false}}, expect: {deployment: large}}",
             '10: tests[0].expect.deployment: test "t" failed: expected deployment large, got small '
-            "(chosen from 1; large not_ready)",
+            "(chosen from 1; large not ready)",
         ),
         (
             "{name: t, expect: {candidates: [small, large]}}",

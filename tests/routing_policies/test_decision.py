@@ -20,7 +20,7 @@ def dropped(**reasons: DropReason) -> Decision:
     ("decision", "reason", "is_saturated"),
     [
         (dropped(), "no candidates", False),
-        (dropped(a="not_ready", b="ejected"), "no candidate left; a not_ready, b ejected", False),
+        (dropped(a="not_ready", b="ejected"), "no candidate left; a not ready, b ejected", False),
         (dropped(a="ejected", b="full"), "no candidate left; a ejected, b full", True),
     ],
 )
@@ -35,7 +35,7 @@ def test_a_choice_reports_its_candidates_and_who_was_left_out() -> None:
     decision = profile_for("first_available").decide(views, FIRST_ATTEMPT, random.Random(1))
     assert decision.deployment == "a"
     assert decision.candidates == ("a", "c") == tuple(decision.scores)
-    assert decision.reason == "chosen from 2; b not_ready"
+    assert decision.reason == "chosen from 2; b not ready"
     assert decision.is_possible
     assert not decision.is_saturated
 

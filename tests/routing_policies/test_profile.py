@@ -49,7 +49,7 @@ def test_a_decision_keeps_what_led_to_it() -> None:
     assert decision.scores == {"b": {"headroom": 0.5}, "d": {"headroom": 1.0}}
     assert decision.totals == {"b": 0.5, "d": 1.0}
     assert decision.candidates == ("b", "d")
-    assert decision.reason == "chosen from 2; a full, c not_ready"
+    assert decision.reason == "chosen from 2; a full, c not ready"
 
 
 @pytest.mark.parametrize(

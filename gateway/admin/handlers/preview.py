@@ -22,6 +22,7 @@ from gateway.routing.snapshot import PolicySnapshot
 from gateway.timeline import Clock
 from gateway.trimming.trim_stage import TrimStage
 from gateway.util.workers import Workers
+from routing_policies.decision import DropReason
 from routing_policies.policy.selection import Cascade
 
 EXPLAIN_PATH: Final = "/admin/api/explain"
@@ -68,7 +69,7 @@ class PreviewHandlers:
         headers = {name.lower(): value for name, value in form.headers.items()}
         planned = snapshot.router.match(chat.model, tenant, headers, chat)
         trim = await self._trimmed(chat, planned, tenant)
-        choice = choice_now(snapshot, planned, chat, tenant, self._pricer)
+        choice = _with_drains(snapshot, choice_now(snapshot, planned, chat, tenant, self._pricer))
         return ApiResponse(
             {
                 "tenant": tenant,
@@ -97,6 +98,15 @@ class PreviewHandlers:
             "cut": [{"strategy": name, "tokens": int(cut / bytes_per_token)} for name, cut in trimmed.cut_bytes],
             "messages": trimmed.request.document["messages"] if trimmed.cut_bytes else None,
         }
+
+
+def _with_drains(snapshot: PolicySnapshot, choice: ChoiceNow) -> ChoiceNow:
+    """Return the choice with `drained` as the reason of candidates that operators took out of service."""
+    dropped: dict[str, DropReason] = {
+        name: "drained" if reason == "not_ready" and snapshot.deployments[name].is_draining else reason
+        for name, reason in choice.decision.dropped.items()
+    }
+    return choice._replace(decision=msgspec.structs.replace(choice.decision, dropped=dropped))
 
 
 def _selection(planned: PlannedRoute, choice: ChoiceNow) -> dict[str, Any]:
@@ -136,6 +146,7 @@ def _candidate(snapshot: PolicySnapshot, name: str, now: float) -> dict[str, Any
         "id": name,
         "model": live.model,
         "is_ready": live.is_ready,
+        "is_draining": live.is_draining,
         "ready_in_s": live.ready_in_s(now),
         "in_flight": live.in_flight,
         "limit": live.limiter.limit,

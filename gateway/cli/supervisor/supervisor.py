@@ -162,7 +162,8 @@ class Supervisor:
         if answer.status != 200:
             return f"{place}: no deployment is ready yet" + (f"; starting: {', '.join(starting)}" if starting else "")
         if starting:
-            return f"{', '.join(starting)}: still starting; requests to {self._public} are answered without it"
+            others = "it" if len(starting) == 1 else "them"
+            return f"{', '.join(starting)}: still starting; requests to {self._public} are answered without {others}"
         seen = answer.body.get("deployments") if isinstance(answer.body, dict) else None
         unseen = [
             name

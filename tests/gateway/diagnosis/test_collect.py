@@ -110,3 +110,10 @@ async def test_what_operators_drained_is_known_as_such(live: dict[str, LiveDeplo
     live["a"].drain(is_draining=True)
     found = (await collector(live).snapshot()).deployments
     assert (found["a"].is_draining, found["hosted"].is_draining) == (True, False)
+
+
+async def test_the_backoff_that_a_server_requested_is_part_of_it(live: dict[str, LiveDeployment]) -> None:
+    live["a"].health.note_pushback(7.0, 30.0)
+    found = (await collector(live).snapshot()).deployments
+    assert found["a"].backoff_s > 0.0
+    assert found["hosted"].backoff_s == 0.0

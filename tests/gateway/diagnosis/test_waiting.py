@@ -78,6 +78,44 @@ routes:
     assert ("slow" in finding.summary) == (path is not None)
 
 
+@pytest.mark.parametrize(
+    ("state", "cause", "words"),
+    [
+        ({"is_ready": False}, "deployment_down", "large is not ready"),
+        ({"is_ready": False, "is_draining": True}, "drained", "large is drained"),
+        ({"backoff_s": 1.5}, "backoff", "large is in the backoff that its server requested"),
+    ],
+)
+def test_a_route_without_a_deployment_that_serves_is_no_demand_of_the_lane(
+    state: dict[str, float], cause: str, words: str
+) -> None:
+    scene = Scene()
+    scene.num, scene.state, scene.state_before = 0.0, state, state
+    scene.gateway["penstock_shed_total"] = [({"lane": "interactive"}, 25.0)]
+    finding = explained(scene)
+    assert (finding.cause, finding.policy_path) == (cause, "routes.all.select.fallback")
+    assert finding.summary == f"No deployment of route all takes requests: {words}."
+
+
+def test_one_candidate_that_serves_leaves_the_lane_as_the_cause() -> None:
+    window = waiting(num_seqs=40, in_flight=40).window()
+    idle = {**window.last.deployments, "encoder": ObservedDeployment(is_ready=False)}
+    window = Window([window.first, replace(window.last, deployments=idle)])
+    assert explain_waiting(window, place_of(window, POLICY), budget_now(window), budget_before(window)).cause == (
+        "admission"
+    )
+
+
+def test_a_ready_deployment_of_another_route_does_not_hide_that_none_serves() -> None:
+    scene = Scene()
+    scene.state = {"is_ready": False}
+    window = scene.window()
+    beside = {**window.last.deployments, "encoder": ObservedDeployment()}
+    window = Window([window.first, replace(window.last, deployments=beside)])
+    finding = explain_waiting(window, place_of(window, POLICY), budget_now(window), budget_before(window))
+    assert finding.cause == "deployment_down"
+
+
 def test_sequences_that_wait_inside_an_engine_mean_that_it_is_full() -> None:
     scene = waiting(num_seqs=1, in_flight=64)
     scene.gauges["engine_waiting"] = 1.0

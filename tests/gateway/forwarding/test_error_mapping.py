@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from gateway.deployments.health.ejection import EjectionRules
 from tests.gateway.scripted import COMPLETION, Wire, chunk, hang
-from tests.gateway.stack import chat, running
+from tests.gateway.stack import NO_EJECTION, chat, running
 
 
 def status(code: int, **headers: str) -> Callable[[Wire], Any]:
@@ -32,14 +33,65 @@ async def short_body(wire: Wire) -> None:
 
 
 async def test_an_upstreams_error_is_never_echoed(tmp_path: Path) -> None:
-    async with running(tmp_path) as stack:
-        for code in (500, 401, 403):
+    async with running(tmp_path, ejection=NO_EJECTION) as stack:
+        for code in (500, 401, 403, 404, 405):
             stack.small.scripts = [status(code)]
             reply = await stack.call(chat("solo"))
 
             assert (reply.status, reply.error["code"], reply.error["type"]) == (502, "upstream_error", "api_error")
             assert b"sk-secret" not in reply.body
             assert reply.headers["x-penstock-error-code"] == "upstream_error"
+
+
+@pytest.mark.parametrize("code", [404, 405])
+async def test_a_wrong_path_or_model_name_of_the_policy_moves_the_request_and_ejects_the_deployment(
+    tmp_path: Path, code: int
+) -> None:
+    async with running(tmp_path, ejection=EjectionRules(consecutive_failures=3, min_exchanges=100)) as stack:
+        stack.small.otherwise = status(code)
+        for _ in range(6):
+            reply = await stack.call(chat())
+            assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "large")
+
+        assert len(stack.small.received) == 3
+
+
+async def test_without_another_deployment_a_wrong_path_is_a_502_for_the_operator(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        stack.small.scripts = [status(404)]
+        reply = await stack.call(chat("solo"))
+
+        assert (reply.status, reply.error["code"]) == (502, "upstream_error")
+        assert reply.error["message"] == "Deployment 'small' has no such model or path. Inform the operator."
+        assert stack.lines()[0]["outcome"] == "upstream_failed"
+
+
+async def test_a_missing_file_of_the_client_is_its_own_404_and_no_failure_of_the_deployment(tmp_path: Path) -> None:
+    content = [{"type": "text", "text": "read"}, {"type": "file", "file": {"file_id": "file-1"}}]
+    async with running(tmp_path, ejection=EjectionRules(consecutive_failures=1)) as stack:
+        stack.small.otherwise = status(404)
+        for _ in range(2):
+            reply = await stack.call(chat(messages=[{"role": "user", "content": content}]))
+            assert (reply.status, reply.error["code"]) == (404, "upstream_words")
+
+
+async def test_a_missing_adapter_is_the_clients_own_404_and_no_failure_of_the_deployment(tmp_path: Path) -> None:
+    async with running(tmp_path, ejection=EjectionRules(consecutive_failures=1)) as stack:
+        stack.gateway.policy.current.deployments["small"].note_adapters(["french"])
+        stack.small.otherwise = status(404)
+        for _ in range(2):
+            reply = await stack.call(chat("auto:french"))
+            assert (reply.status, reply.error["code"]) == (404, "upstream_words")
+
+
+async def test_a_deployment_without_the_endpoint_of_completions_is_left_for_it_and_not_ejected(tmp_path: Path) -> None:
+    async with running(tmp_path, ejection=EjectionRules(consecutive_failures=1)) as stack:
+        for _ in range(2):
+            stack.small.scripts = [status(404)]
+            reply = await stack.call({"model": "solo", "prompt": "hi"}, path="/v1/completions")
+            assert (reply.status, reply.error["code"]) == (502, "upstream_error")
+
+        assert (await stack.call(chat("solo"))).status == 200
 
 
 async def test_a_client_error_of_the_upstream_is_passed_on_as_it_is(tmp_path: Path) -> None:
@@ -56,9 +108,9 @@ async def test_a_client_error_of_the_upstream_is_passed_on_as_it_is(tmp_path: Pa
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"<html>nothing here</html>", "Deployment 'small' refused the request with status 404."),
-        (b"", "Deployment 'small' refused the request with status 404."),
-        (b'["odd"]', "Deployment 'small' refused the request with status 404."),
+        (b"<html>nothing here</html>", "Deployment 'small' refused the request with status 400."),
+        (b"", "Deployment 'small' refused the request with status 400."),
+        (b'["odd"]', "Deployment 'small' refused the request with status 400."),
         (b'{"error":{"message":"no such model","code":404}}', "no such model"),
         (b'{"error":"no such model"}', "no such model"),
         (b'{"object":"error","message":"no such model","type":"NotFoundError","code":404}', "no such model"),
@@ -79,13 +131,13 @@ async def test_a_client_error_of_the_upstream_without_the_envelope_is_put_into_i
     tmp_path: Path, body: bytes, message: str
 ) -> None:
     async def refuse(wire: Wire) -> None:
-        await wire.answer(body, 404, {"content-type": "text/html"})
+        await wire.answer(body, 400, {"content-type": "text/html"})
 
     async with running(tmp_path) as stack:
         stack.small.scripts = [refuse]
         reply = await stack.call(chat("solo"))
 
-        assert (reply.status, reply.headers["content-type"]) == (404, "application/json")
+        assert (reply.status, reply.headers["content-type"]) == (400, "application/json")
         assert set(reply.error) == {"message", "type", "param", "code"}
         assert reply.error["message"] == message
         assert "x-penstock-error-code" not in reply.headers

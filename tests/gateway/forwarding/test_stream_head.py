@@ -154,7 +154,6 @@ async def test_bad_beginnings_stay_within_the_retry_budget(tmp_path: Path) -> No
     [
         ({"message": "too long", "type": "invalid_request_error", "param": "messages", "code": None}, 400, None),
         ({"message": "too long", "type": "BadRequestError", "code": 400}, 400, 400),
-        ({"message": "none such", "code": "model_not_found"}, 404, "model_not_found"),
         ({"message": "slower", "code": 429}, 429, 429),
         ({"message": "slower", "type": "RateLimitError"}, 429, None),
         ({"message": "slower", "__type": "com.amazon.coral#ThrottlingException"}, 429, None),
@@ -181,6 +180,13 @@ async def test_an_error_that_blames_the_request_reaches_the_client_with_its_stat
             assert (reply.error["message"], reply.error["code"]) == (error["message"], code)
             assert set(reply.error) == {"message", "type", "param", "code"}
         assert {line["outcome"] for line in stack.lines()} == {"rejected"}
+
+
+async def test_a_wrong_model_name_in_the_beginning_moves_the_request(tmp_path: Path) -> None:
+    async with running(tmp_path) as stack:
+        stack.small.scripts = [stream(event(b'{"error":{"message":"none such","code":"model_not_found"}}'))]
+        reply = await stack.call(chat(stream=True))
+        assert (reply.status, reply.headers["x-penstock-deployment"]) == (200, "large")
 
 
 async def test_a_rate_limit_in_the_beginning_moves_the_request(tmp_path: Path) -> None:

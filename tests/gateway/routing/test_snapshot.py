@@ -75,6 +75,20 @@ def test_a_deployment_that_moved_is_a_new_one_and_taken_for_ready() -> None:
     assert builds.connected == ["a", "b", "a"]
 
 
+def test_the_built_in_encoder_alone_serves_no_chat_but_alone_in_a_policy_it_serves() -> None:
+    encoder = "  - {id: encoder, url: 'builtin:encoder', model: e}\n"
+    text = TEXT.format(host="a", permits=4, weight=1, auth="").replace("lanes:", f"{encoder}lanes:")
+    beside = Builds().builder.build(load_policy(text, source="test"), "r1")
+    beside.deployments["encoder"].is_ready = True
+    assert (beside.is_servable, len(beside.serving)) == (False, 2)
+    beside.deployments["b"].is_ready = True
+    assert beside.is_servable
+
+    alone = Builds().builder.build(load_policy(f"schema_version: 1\ndeployments:\n{encoder}", source="test"), "r1")
+    alone.deployments["encoder"].is_ready = True
+    assert alone.is_servable
+
+
 def test_a_revision_whose_key_is_missing_changes_nothing() -> None:
     builds = Builds()
     first = builds.build(auth=", auth: {bearer_env: KEY}")

@@ -122,3 +122,15 @@ async def test_a_preview_states_when_a_deployment_will_be_ready(tmp_path: Path) 
         assert [5.0 < candidate["ready_in_s"] <= 8.0 for candidate in shown["candidates"]] == [True, True]
         deployments = (await stack.get("/admin/api/deployments", admin=True)).json["deployments"]
         assert {one["state"] for one in deployments} == {"starting"}
+
+
+async def test_a_preview_names_a_drain_by_an_operator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with running(tmp_path) as stack:
+        await stack.call({"drain": True}, admin=True, path="/admin/api/deployments/small/drain")
+        file = tmp_path / "request.json"
+        file.write_text(json.dumps(chat("solo")))
+        assert await asyncio.to_thread(observe.show_request, options(stack, "explain", "--request", str(file))) == 0
+        shown = capsys.readouterr().out
+        assert "no candidate left; small drained" in shown
+        assert "drained by an operator, 0 of 8 permits out, not considered: drained by an operator" in shown
+        assert "ready" not in shown.replace("already", "")

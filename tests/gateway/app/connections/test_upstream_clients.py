@@ -70,7 +70,7 @@ async def test_an_upstream_that_refuses_the_key_is_a_502_that_repeats_nothing_of
         assert SECRET not in reply.body.decode() + shown(stack)
 
 
-@pytest.mark.parametrize("status", [200, 400, 404, 422])
+@pytest.mark.parametrize("status", [200, 400, 413, 422])
 @pytest.mark.parametrize(
     "body",
     [

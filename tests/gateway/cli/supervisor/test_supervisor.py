@@ -201,6 +201,20 @@ async def test_waiting_is_explained_now_and_then(tmp_path: Path) -> None:
         assert up.text.count("waiting for the gateway") == 1
 
 
+async def test_engines_that_start_are_named_together_while_another_deployment_answers(tmp_path: Path) -> None:
+    a_plan = plan(tmp_path)
+
+    async def notified(address: str, path: str) -> ProbeResult | None:
+        return ProbeResult(status=200 if address == a_plan.public.shown else 503, body={})
+
+    async with running(a_plan, notified) as up:
+        await until(up.reported("small"))
+        await asyncio.sleep(0.05)
+        up.now_s += 15
+        await until(up.reported("small, large: still starting; requests to "))
+        await until(up.reported("are answered without them"))
+
+
 async def test_an_engine_that_does_not_start_reports_how_far_it_came(tmp_path: Path) -> None:
     requested: list[str] = []
 
