@@ -38,10 +38,10 @@ from routing_policies.policy.document import Trim
 from routing_policies.quality.features import features_of
 from routing_policies.quality.preamble import PreambleMemory
 
-SIZES: Final = (16 * 1024, 256 * 1024, 4 * 1024 * 1024)
-STEP: Final = 16
-MAX_RATIO: Final = 6 * STEP
-"""Sixteen times as long may take sixteen times as much, on a machine that others use too; the square would be 256."""
+SIZES: Final = (16 * 1024, 128 * 1024, 1024 * 1024)
+STEP: Final = 8
+MAX_RATIO: Final = 4 * STEP
+"""Eight times as long may take eight times as much, on a machine that others use too; the square would be 64."""
 TINY_S: Final = 0.02
 """Shorter times prove nothing about a ratio."""
 MAX_S: Final = 10.0
