@@ -57,8 +57,11 @@ def test_logits_equal_transformers(variant: str, num_threads: int, open_runner: 
     runner = open_runner(variant, shuffle_seed=5, compiled_threads=num_threads)
 
     logits = runner.prefill(Row(list(PROMPT)), [13, 7, 1, 22])
+    reference = make_reference(variant, **sizes_of(variant))
+    if variant == "qwen3_5":  # in float32, transformers itself is further from exact numbers than the tolerance
+        reference = reference.double()
 
-    assert (logits - reference_logits(make_reference(variant, **sizes_of(variant)), PROMPT)).abs().max() < TOLERANCE
+    assert (logits - reference_logits(reference, PROMPT)).abs().max() < TOLERANCE
 
 
 @pytest.mark.parametrize("variant", [name for name in ONE_OF_EACH_FAMILY if name in COMPILABLE])
