@@ -17,9 +17,9 @@ class _Group:
     """Group that is open, or the whole pattern."""
 
     is_at_start: bool
-    """Whether no character can stand before the group."""
+    """True if no character can stand before the group."""
     has_ended: bool = False
-    """Whether one of its closed alternatives ends with `$`."""
+    """True if an alternative of the group that is complete ends with `$`."""
     has_anchor: bool = False
 
 

@@ -30,22 +30,10 @@ def argument_schemas(schema: Mapping[str, Any]) -> dict[str, Node]:
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return {}
+    if references := _references_to_parts(dict(schema)):
+        schema = _with_named_parts(dict(schema), references)
+        properties = schema["properties"]
     definitions = {keyword: schema[keyword] for keyword in _REFERENCES if isinstance(schema.get(keyword), dict)}
-    outside = _references_to_parts(dict(schema))
-    if outside:
-
-        def named(node: Node) -> Node:
-            return {**node, "$ref": _named(node["$ref"])} if _reference_of(node) in outside else node
-
-        root = map_schema(dict(schema), named)
-        properties = root["properties"]
-        whole = {keyword: value for keyword, value in root.items() if keyword not in _REFERENCES}
-        parts = {
-            reference_names(_named(reference))[1]: whole if reference == "#" else referred_value(root, reference)
-            for reference in outside
-        }
-        definitions = {keyword: root[keyword] for keyword in definitions}
-        definitions["$defs"] = {**definitions.get("$defs", {}), **parts}
     known: dict[tuple[str, str], list[tuple[str, str]]] = {}
     return {
         name: {**value, **_reached(value, definitions, known)} if value and isinstance(value, dict) else {}
@@ -122,6 +110,22 @@ def _references_to_parts(schema: Node) -> set[str]:
     """Return the references of a function's schema to parts of it that are no definitions."""
     found = filter(None, map(_reference_of, reached_nodes(schema)))
     return {ref for ref in found if not ref.startswith(_DEFINED) and referred_value(schema, ref) is not None}
+
+
+def _with_named_parts(schema: Node, references: set[str]) -> Node:
+    """Return a function's schema with a definition for each part that one of the references names."""
+
+    def renamed(node: Node) -> Node:
+        return {**node, "$ref": _named(node["$ref"])} if _reference_of(node) in references else node
+
+    root = map_schema(schema, renamed)
+    whole = {keyword: value for keyword, value in root.items() if keyword not in _REFERENCES}
+    parts = {
+        reference_names(_named(reference))[1]: whole if reference == "#" else referred_value(root, reference)
+        for reference in references
+    }
+    definitions = root.get("$defs")
+    return {**root, "$defs": {**(definitions if isinstance(definitions, dict) else {}), **parts}}
 
 
 def _reference_of(node: Node) -> str:

@@ -48,7 +48,7 @@ _GLM: Final = _Tags(
 _WHOLE_STRINGS: Final = re.compile(r'(?:[^"]++|"(?:[^"\\]|\\.)*+")*+', re.DOTALL)
 """JSON that does not end inside a string."""
 _END_OF_STRING: Final = re.compile(rf'(?:[^"\\]|\\.)*+"{_WHOLE_STRINGS.pattern}', re.DOTALL)
-"""The same of JSON that begins inside a string."""
+"""JSON from inside a string on, which does not end inside one."""
 _JSON_START: Final = re.compile(r"\s*[\[{]")
 _MAX_OPENING_CHARS: Final = 1024
 """Longest opening of an argument, white space included."""

@@ -46,15 +46,16 @@ def tagged_call_rules(place: int, function: FunctionDefinition, form: ToolFormat
                 raise _refusal(function, f"cannot write the name {json.dumps(name)[:128]} of an argument")
             continue
         value = value_form(schema, _closing_text(form))
-        if not value.is_writable and name not in required and not (function.strict and value.unwritable):
-            continue
-        if value.unwritable and (function.strict or not value.is_writable):
+        is_missing = name in required and not value.is_writable
+        if value.unwritable and (function.strict or is_missing):
             shown = json.dumps(value.unwritable[0], ensure_ascii=False)[:128]
             raise _refusal(function, f"cannot write the value {shown} of the argument {json.dumps(name)}")
-        if not value.is_writable:
+        if is_missing:
             raise _refusal(
                 function, f"cannot write the argument {json.dumps(name)[:128]}, whose schema allows no value"
             )
+        if not value.is_writable:
+            continue
         rule = f"argument_{place}_{number}"
         rules.append(_argument(rule, json.dumps(name), value, function.strict, form))
         arguments.append(rule if name in required else f"{rule}?")

@@ -9,7 +9,7 @@ import pytest
 from tests.loadtests.bench import bench
 
 NUM_SEEDS = int(os.environ.get("PENSTOCK_FAULT_SEEDS", "2000"))
-"""Of a run; `make nightly` takes 100,000 others."""
+"""Seeds of one run of this test; `make nightly` takes 100,000 others."""
 
 
 @pytest.mark.timeout(540)
