@@ -34,7 +34,7 @@ class LoadMeter:
         self._recent_tokens = retained * self._recent_tokens + num_tokens
         self._recent_s = retained * self._recent_s + seconds
 
-    def glance(self, last: Load) -> Load:
+    def refreshed(self, last: Load) -> Load:
         """Return the load with only its cheap figures updated since `last`."""
         return msgspec.structs.replace(
             last,

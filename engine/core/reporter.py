@@ -67,7 +67,7 @@ class Reporter:
             self._report_due_at = self._clock() + _REPORT_INTERVAL_S
             self._is_load_old = False
         else:
-            self._load = self._meter.glance(self._load)
+            self._load = self._meter.refreshed(self._load)
         held, self._held = self._held, []
         counters = self._tally.snapshot()
         adapters = self._scheduler.take_adapter_reports()

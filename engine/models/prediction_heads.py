@@ -32,7 +32,7 @@ class MedusaHeads(Protocol):
     num_heads: int
     """Number of tokens predicted behind the last token."""
 
-    def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
+    def predict_logits(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         """Return the logits of the tokens behind `token_ids`, float32 [N, heads, vocab].
 
         Args:
@@ -51,7 +51,7 @@ class HeadPredictions(NamedTuple):
     """int64 [num_seqs, heads]: the head, and how sure it is."""
 
 
-class Seen(NamedTuple):
+class StepPredictions(NamedTuple):
     """Predictions made within the call that computed a step."""
 
     chosen: list[int]
@@ -60,13 +60,13 @@ class Seen(NamedTuple):
 
 
 @runtime_checkable
-class Glances(Protocol):
-    """Heads that can look ahead within the call that computes a step whose sequences choose their likeliest tokens."""
+class FusedHeads(Protocol):
+    """Heads that can run within the call of a step whose sequences all choose their likeliest tokens."""
 
     multi_step: MultiStep
     """Steps that may follow in the same call."""
 
-    def glance(self, num_seqs: int, stop_token_ids: Sequence[int], *, runs_heads: bool = True) -> bool:
+    def arrange(self, num_seqs: int, stop_token_ids: Sequence[int], *, runs_heads: bool = True) -> bool:
         """Run the heads within the next step's call, if the step has `num_seqs` sequences that choose a token.
 
         Args:
@@ -79,7 +79,7 @@ class Glances(Protocol):
         """
         ...
 
-    def seen(self) -> Seen | None:
+    def step_predictions(self) -> StepPredictions | None:
         """Return the predictions of the last call, once; None where the heads did not run."""
         ...
 
@@ -172,7 +172,7 @@ class PredictionHeads:
         self._decoder = decoder
 
     @torch.inference_mode()
-    def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
+    def predict_logits(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         """Return the logits, float32 [N, heads, vocab], of hidden states [N, hidden] and chosen tokens int64 [N]."""
         embedded = self._decoder.embedding.of(token_ids)
         states = self.weights.states(hidden, embedded, self._decoder.config.rms_norm_eps)

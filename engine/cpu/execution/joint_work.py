@@ -15,9 +15,9 @@ from engine.cpu.jit.layout import (
     LAYERS_WORK,
     LOGITS_WORK,
     MODEL,
+    MULTI_STEP,
     NUM_AWAKE,
     NUM_INSIDE,
-    ROUNDS,
     STEP,
 )
 from engine.cpu.jit.work_queue import PHASE_BYTES
@@ -43,7 +43,7 @@ def part_of_work(model_at, layers_at, step_at, work_queue, thread):
         if step.logits != 0:
             behind = work_queue + PHASE_BYTES * PHASES_PER_LAYER * model.num_layers
             logits_phase(model, normed, step.num_sampled, step.logits, behind, codes)
-            if step.num_looking != 0:
+            if step.num_head_rows != 0:
                 call_at(step.heads, (model_at, step_at, normed, behind + PHASE_BYTES, thread))
     elif step.work == LOGITS_WORK:
         logits_phase(model, step.hidden, step.num_tokens, step.logits, work_queue, codes)
@@ -87,7 +87,7 @@ def send_home(control):
 
 
 @compiled
-def lead(part, model, layers, step, rounds, work_queue, queue_size, control, num_helpers):
+def lead(part, model, layers, step, multi_step, work_queue, queue_size, control, num_helpers):
     """Execute an open step and those that follow it, with all helpers; return when all is done and they have left.
 
     Arguments are the address of `part_of_work`, and of records.
@@ -96,10 +96,10 @@ def lead(part, model, layers, step, rounds, work_queue, queue_size, control, num
         call_at(part, (model, layers, step, work_queue, 0))
         fetch_add(control + GENERATION, 1)
         wait_for(control + NUM_INSIDE, 0, 0)
-        done, further = view(step, 1, STEP)[0], view(rounds, 1, ROUNDS)[0]
-        if done.work != LAYERS_WORK or done.num_looking == 0 or further.num_left == 0:
+        done, further = view(step, 1, STEP)[0], view(multi_step, 1, MULTI_STEP)[0]
+        if done.work != LAYERS_WORK or done.num_head_rows == 0 or further.num_left == 0:
             return
-        call_at(further.follow, (model, step, rounds))
+        call_at(further.follow, (model, step, multi_step))
         if further.goes_on == 0:
             return
         open_step(work_queue, queue_size, control, num_helpers)

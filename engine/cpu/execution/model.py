@@ -20,7 +20,7 @@ from engine.cpu.execution.thread_pool import ThreadPool, aligned_integers
 from engine.cpu.execution.token_groups import TokenGroups
 from engine.cpu.gemm.matrix_unit import configuration
 from engine.cpu.gemm.tiles import LANES
-from engine.cpu.jit.layout import LAYERS_WORK, LOGITS_WORK, ROUNDS, STEP
+from engine.cpu.jit.layout import LAYERS_WORK, LOGITS_WORK, MULTI_STEP, STEP
 from engine.cpu.jit.work_queue import PHASE_BYTES
 from engine.cpu.multi_step.further_step import EVEN_SHARES
 from engine.cpu.multi_step.medusa import AHEAD_PHASES
@@ -34,7 +34,7 @@ _NUM_STEP_FIELDS = (STEP.names or ()).index("runs_heads") + 1
 """Number of leading fields that differ from step to step."""
 
 
-class HeadGlance(Protocol):
+class HeadsInStep(Protocol):
     """Heads that run within a step's call."""
 
     def open(
@@ -86,8 +86,9 @@ class CompiledModel:
             self.config, self.step, are_inputs_rounded=records.are_inputs_rounded, has_unit=records.has_unit
         )
         queue_size = PHASE_BYTES // 8 * (PHASES_PER_LAYER * len(decoder.layers) + 1 + AHEAD_PHASES)
-        self.rounds = np.zeros(1, dtype=ROUNDS)
-        self.thread_pool = ThreadPool(self.shape, records.layers, self.step, self.rounds, aligned_integers(queue_size))
+        self.multi_step = np.zeros(1, dtype=MULTI_STEP)
+        work_queue = aligned_integers(queue_size)
+        self.thread_pool = ThreadPool(self.shape, records.layers, self.step, self.multi_step, work_queue)
         self._every = np.arange(TOGETHER)
         self._sampled = np.zeros(TOGETHER, dtype=np.int64)
         self._groups = TokenGroups(TOGETHER)
@@ -101,8 +102,8 @@ class CompiledModel:
         self._caches: list[KVCache] | None = None
         self._suits = False
         # Hidden states of the last step, and the logits computed with them.
-        self._told: tuple[torch.Tensor, torch.Tensor] | None = None
-        self.glance: HeadGlance | None = None
+        self._last_logits: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.heads_in_step: HeadsInStep | None = None
         """Heads that run within the call of a step whose tokens are all sampled; None: no heads."""
         backend.head_major = kv_dtype
 
@@ -153,7 +154,7 @@ class CompiledModel:
         Returns:
             Hidden states [T, hidden], or of the sampled tokens alone if the context names them.
         """
-        self._told = None
+        self._last_logits = None
         if not self.takes(token_ids, context, caches):
             return self.decoder.forward(token_ids, context, caches)
         self._backend.pass_over()
@@ -173,7 +174,7 @@ class CompiledModel:
         logits = None
         if context.sampled is not None:
             logits = torch.empty(num_found, self.config.vocab_size)
-            self._told = hidden, logits
+            self._last_logits = hidden, logits
         self._forward_parts(token_ids, context, hidden, logits, states)
         return hidden
 
@@ -232,15 +233,15 @@ class CompiledModel:
         window_tables = context.block_tables if context.window_tables is None else context.window_tables
         groups = self._groups.of(context)
         sampled_groups = groups
-        sampled, num_sampled, num_looking, runs_heads, num_reached = self._every, num_tokens, 0, False, 0
+        sampled, num_sampled, num_head_rows, runs_heads, num_reached = self._every, num_tokens, 0, False, 0
         if context.sampled is not None:
             sampled, num_sampled = self._sampled, len(context.sampled)
             sampled[:num_sampled] = context.sampled
             if num_sampled < num_tokens:
                 sampled_groups = self._groups.of_sampled(context)
-            if logits is not None and self.glance is not None:
-                looked_at = self.glance.open(token_ids, context.query_starts, context.sampled)
-                num_looking, runs_heads, num_reached = looked_at
+            if logits is not None and self.heads_in_step is not None:
+                opened = self.heads_in_step.open(token_ids, context.query_starts, context.sampled)
+                num_head_rows, runs_heads, num_reached = opened
         self._memory.reserve(self.thread_pool.max_threads, max(num_positions, num_reached), context.block_size)
         # Tests on other processors compute prompts apart, but without the unit.
         has_unit = on_unit and self._records.has_unit
@@ -268,15 +269,15 @@ class CompiledModel:
             num_sampled,
             hidden.data_ptr(),
             logits.data_ptr() if logits is not None and num_sampled else 0,
-            num_looking,
+            num_head_rows,
             runs_heads,
         )
         self.thread_pool.run()
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the logits, float32 [N, vocab], of hidden states [N, hidden]."""
-        if self._told is not None and self._told[0] is hidden:
-            return self._told[1]
+        if self._last_logits is not None and self._last_logits[0] is hidden:
+            return self._last_logits[1]
         hidden = hidden.contiguous()
         logits = torch.empty(hidden.shape[0], self.config.vocab_size)
         self.make_room()

@@ -26,14 +26,14 @@ class ThreadPool:
     """Calling thread with its helpers; executes one piece of work at a time."""
 
     def __init__(
-        self, models: Records, layers: Records, steps: Records, rounds: Records, work_queue: npt.NDArray[np.int64]
+        self, models: Records, layers: Records, steps: Records, multi_step: Records, work_queue: npt.NDArray[np.int64]
     ) -> None:
         """Create a pool without helpers for arrays of layout's records, which must not move, and phase counters."""
         self._control = aligned_integers(CONTROL_BYTES // 8)
-        self._records = (models, layers, steps, rounds, work_queue, self._control)
+        self._records = (models, layers, steps, multi_step, work_queue, self._control)
         """Memory that the addresses lead to."""
         self._work = (part_of_work.address, models.ctypes.data, layers.ctypes.data, steps.ctypes.data)
-        self._rounds = rounds.ctypes.data
+        self._multi_step = multi_step.ctypes.data
         self._work_queue = work_queue
         self._addresses = (work_queue.ctypes.data, self._control.ctypes.data)
         self._num_helpers = self._num_started = 0
@@ -64,7 +64,7 @@ class ThreadPool:
         """Execute the step's record and the steps that follow in the same call."""
         work_queue, control = self._addresses
         open_step(work_queue, self._work_queue.size, control, self._num_helpers)
-        lead(*self._work, self._rounds, work_queue, self._work_queue.size, control, self._num_helpers)
+        lead(*self._work, self._multi_step, work_queue, self._work_queue.size, control, self._num_helpers)
 
     def close(self) -> None:
         """End the helpers."""

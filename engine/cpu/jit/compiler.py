@@ -89,7 +89,7 @@ class _CodeCache:
         self.is_open = False
         """True once code is stored on disk."""
         self._waiting: list[tuple[Any, Compiled]] = []
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def add(self, dispatcher: Any, function: Compiled) -> None:
         """Keep the code of a function that Numba's dispatcher compiles, now or as soon as the cache is open."""
@@ -110,8 +110,8 @@ class _CodeCache:
 
     def tell(self, what: str, error: Exception | str) -> None:
         """Log once what does not work, however many functions it is about."""
-        if what not in self._told:
-            self._told.add(what)
+        if what not in self._reported:
+            self._reported.add(what)
             reason = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
             logger.warning("compiled code in %s %s (%s)", numba.config.CACHE_DIR or _cache_base(), what, reason)
 

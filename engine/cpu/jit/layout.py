@@ -215,7 +215,7 @@ STEP = np.dtype(
         ("num_sampled", np.int64),
         ("hidden", np.int64),
         ("logits", np.int64),
-        ("num_looking", np.int64),
+        ("num_head_rows", np.int64),
         ("runs_heads", np.int64),
         ("residual", np.int64),
         ("sampled_residual", np.int64),
@@ -246,9 +246,9 @@ STEP = np.dtype(
         ("num_stops", np.int64),
         ("chosen", np.int64),
         ("taken", np.int64),
-        ("said", np.int64),
-        ("looking", np.int64),
-        ("looking_normed", np.int64),
+        ("predicted", np.int64),
+        ("head_inputs", np.int64),
+        ("head_normed", np.int64),
         ("ahead_logits", np.int64),
         ("embedded", np.int64),
         ("ahead_gated", np.int64),
@@ -274,13 +274,14 @@ table [vocab, hidden], float32 or bfloat16. `hidden` receives the normalized sta
 `logits` their logits unless it is 0. LOGITS_WORK computes the logits of `hidden`. AHEAD_WORK computes the heads' logits
 [tokens, heads, vocabulary] behind the chosen tokens, whose embeddings are `embedded`.
 
-If `num_looking` is not 0, LAYERS_WORK also runs the heads for so many rows. The sampled tokens of each row, with its
+If `num_head_rows` is not 0, LAYERS_WORK also runs the heads for so many rows. The sampled tokens of each row, with its
 draft tokens, begin at `row_starts`. `taken` receives the number of each row's accepted drafts, or -1 for the first row
 whose logits are NaN, after which no row is processed. `chosen` receives the most likely token after the accepted
-drafts, and `said` [2, rows, heads] the tokens and kinds that the heads predict behind it. `said` is -1 where no head
-runs: every chosen token is among the `stops`, or logits are NaN. Without `runs_heads`, tokens are chosen, no head runs,
-and the first entry of `said` becomes 0. `looking` [rows, hidden], `looking_normed` (a part for each thread), `embedded`
-and `ahead_logits` are buffers for this. `heads` is the kernel of the heads (`engine.cpu.multi_step.medusa`).
+drafts, and `predicted` [2, rows, heads] the tokens and kinds that the heads predict behind it. `predicted` is -1 where
+no head runs: every chosen token is among the `stops`, or logits are NaN. Without `runs_heads`, tokens are chosen, no
+head runs, and the first entry of `predicted` becomes 0. `head_inputs` [rows, hidden], `head_normed` (a part for each
+thread), `embedded` and `ahead_logits` are buffers for this. `heads` is the kernel of the heads
+(`engine.cpu.multi_step.medusa`).
 """
 LAYERS_WORK, LOGITS_WORK, AHEAD_WORK = range(3)
 
@@ -308,7 +309,7 @@ STEP_COSTS = np.dtype(
 STEP_LOG = np.dtype([("nanoseconds", np.int64), ("num_drafts", np.int64)], align=True)
 """Record of a step that was computed, and the number of its draft tokens."""
 
-ROUNDS = np.dtype(
+MULTI_STEP = np.dtype(
     [
         ("num_left", np.int64),
         ("num_done", np.int64),

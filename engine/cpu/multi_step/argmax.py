@@ -10,7 +10,7 @@ from engine.cpu.gemm.arithmetic import exp
 from engine.cpu.jit.compiler import compiled
 from engine.cpu.jit.failure import reported_as_compile_error
 
-SURENESSES = 10
+CONFIDENCE_CLASSES = 10
 """Number of confidence classes; each class covers half the doubt of the one before it."""
 
 
@@ -37,8 +37,8 @@ def largest(logits: Any) -> int:
 def likeliest(logits: Any, tokens: Any, kinds: Any) -> None:
     """Write the most likely tokens and their kinds for float32 logits [N, heads, vocab].
 
-    `tokens` and `kinds` [N, heads] receive the results. Each head has SURENESSES kinds, one for each confidence class.
-    The token is -1 where the logits are NaN.
+    `tokens` and `kinds` [N, heads] receive the results. Each head has CONFIDENCE_CLASSES kinds. The token is -1 where
+    the logits are NaN.
     """
     for row in range(logits.shape[0]):
         for head in range(logits.shape[1]):
@@ -47,16 +47,16 @@ def likeliest(logits: Any, tokens: Any, kinds: Any) -> None:
             doubt = np.float32(1.0)
             if token >= 0:
                 doubt -= _share(of_head, of_head[token])
-            sureness = 0
-            while sureness < SURENESSES - 1 and doubt <= np.float32(0.5):
+            confidence = 0
+            while confidence < CONFIDENCE_CLASSES - 1 and doubt <= np.float32(0.5):
                 doubt *= np.float32(2.0)
-                sureness += 1
+                confidence += 1
             tokens[row, head] = token
-            kinds[row, head] = SURENESSES * head + sureness
+            kinds[row, head] = CONFIDENCE_CLASSES * head + confidence
 
 
 @reported_as_compile_error("engine.cpu.multi_step.argmax")
 def prepare() -> None:
     """Compile the kernel or load it from disk; the first time on a machine takes seconds. Raises CompileError."""
-    told = np.zeros((1, 1), np.int64)
-    likeliest(np.zeros((1, 1, 1), np.float32), told, told.copy())
+    tokens = np.zeros((1, 1), np.int64)
+    likeliest(np.zeros((1, 1, 1), np.float32), tokens, tokens.copy())

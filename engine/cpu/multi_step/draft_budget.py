@@ -66,8 +66,8 @@ def record_acceptance(
     found_tokens: Any,
     found_kinds: Any,
     ends: Any,
-    said: Any,
-    num_said: Any,
+    output: Any,
+    num_output: Any,
     decay: float,
     trials: Any,
     acceptance_rates: Any,
@@ -77,22 +77,22 @@ def record_acceptance(
     `trials` are TRIALS records, one of each kind. Each trial multiplies both of its numbers by `decay`.
     """
     start = 0
-    for index in range(len(num_said)):
-        behind = start + num_said[index]
+    for index in range(len(num_output)):
+        behind = start + num_output[index]
         num_drafts = ends[index].num_drafts
         record_row_acceptance(
-            found_tokens[index], found_kinds[index], num_drafts, said[start:behind], decay, trials, acceptance_rates
+            found_tokens[index], found_kinds[index], num_drafts, output[start:behind], decay, trials, acceptance_rates
         )
         start = behind
 
 
 @compiled_exactly
 def record_row_acceptance(
-    tokens: Any, kinds: Any, num_drafts: int, said: Any, decay: float, trials: Any, acceptance_rates: Any
+    tokens: Any, kinds: Any, num_drafts: int, output: Any, decay: float, trials: Any, acceptance_rates: Any
 ) -> None:
     """Update the acceptance statistics from the output of one row, up to its first wrong draft token."""
-    for place in range(min(num_drafts, len(said))):
-        is_right = tokens[place] == said[place]
+    for place in range(min(num_drafts, len(output))):
+        is_right = tokens[place] == output[place]
         observe(trials, acceptance_rates, kinds[place], is_right, decay)
         if not is_right:
             break
@@ -110,8 +110,8 @@ def observe(trials: Any, acceptance_rates: Any, kind: int, is_right: bool, decay
 @reported_as_compile_error("engine.cpu.multi_step.draft_budget")
 def prepare() -> None:
     """Compile all kernels or load them from disk; the first time on a machine takes seconds. Raises CompileError."""
-    told, counts, ends = np.zeros((1, 1), np.int64), np.zeros(1, np.int64), np.zeros(1, DRAFT_END)
+    tokens, counts, ends = np.zeros((1, 1), np.int64), np.zeros(1, np.int64), np.zeros(1, DRAFT_END)
     trials, acceptance_rates = np.ones(1, TRIALS), np.zeros(1)
     plan(np.zeros((1, 1)), counts, 1, 1.0, 1.0, 1.0, 1.0, counts)
-    record_acceptance(told, told.copy(), ends, np.zeros(0, np.int64), counts, 1.0, trials, acceptance_rates)
+    record_acceptance(tokens, tokens.copy(), ends, np.zeros(0, np.int64), counts, 1.0, trials, acceptance_rates)
     observe(trials, acceptance_rates, 0, True, 1.0)

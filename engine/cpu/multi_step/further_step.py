@@ -12,7 +12,7 @@ from engine.cpu.gemm.arithmetic import copy, embed, integers, view
 from engine.cpu.jit.compiler import compiled_exactly
 from engine.cpu.jit.intrinsics import now_ns
 from engine.cpu.jit.kernel import kernel
-from engine.cpu.jit.layout import GROUP, MODEL, ROUNDS, ROW_LIMITS, STEP, STEP_COSTS, STEP_LOG
+from engine.cpu.jit.layout import GROUP, MODEL, MULTI_STEP, ROW_LIMITS, STEP, STEP_COSTS, STEP_LOG
 from engine.cpu.multi_step.draft_budget import record_row_acceptance
 from engine.cpu.multi_step.draft_records import DRAFT_END, DRAFT_ROW, TRIALS
 from engine.cpu.multi_step.medusa import is_stop
@@ -25,56 +25,56 @@ EVEN_SHARES = 8
 
 
 @kernel
-def follow_step(model, step, rounds):
+def follow_step(model, step, multi_step):
     """Accept the output of a step and lay out the next one; `goes_on` receives whether there is one."""
-    further = view(rounds, 1, ROUNDS)[0]
-    further.goes_on = another_round(view(model, 1, MODEL)[0], view(step, 1, STEP)[0], further)
+    further = view(multi_step, 1, MULTI_STEP)[0]
+    further.goes_on = next_step(view(model, 1, MODEL)[0], view(step, 1, STEP)[0], further)
 
 
 @compiled_exactly
-def another_round(model, step, rounds):
+def next_step(model, step, multi_step):
     """Accept the output of a step and lay out the next one; return whether there is one."""
-    if rounds.num_left == 0:
+    if multi_step.num_left == 0:
         return False
-    rounds.num_left -= 1
-    goes_on = _take_over(step, rounds)
+    multi_step.num_left -= 1
+    goes_on = _take_over(step, multi_step)
     now = now_ns()
-    log = view(rounds.log, rounds.num_done, STEP_LOG)[rounds.num_done - 1]
-    log.nanoseconds, log.num_drafts = now - rounds.since_ns, step.num_tokens - rounds.num_rows
-    rounds.since_ns = now
-    if rounds.num_done == 1:
-        rounds.deadline_ns = now + rounds.longest_ns
-    if not goes_on or rounds.num_left == 0 or now >= rounds.deadline_ns:
+    log = view(multi_step.log, multi_step.num_done, STEP_LOG)[multi_step.num_done - 1]
+    log.nanoseconds, log.num_drafts = now - multi_step.since_ns, step.num_tokens - multi_step.num_rows
+    multi_step.since_ns = now
+    if multi_step.num_done == 1:
+        multi_step.deadline_ns = now + multi_step.longest_ns
+    if not goes_on or multi_step.num_left == 0 or now >= multi_step.deadline_ns:
         return False
-    return _choose_drafts(model, step, rounds) and _lay_out(model, step, rounds)
+    return _choose_drafts(model, step, multi_step) and _lay_out(model, step, multi_step)
 
 
 @compiled_exactly
-def _take_over(step, rounds):
+def _take_over(step, multi_step):
     """Append the chosen tokens to the texts and update the acceptance rates; return whether every row continues."""
-    num_rows = rounds.num_rows
-    rows = view(rounds.rows, num_rows, DRAFT_ROW)
-    texts = view(rounds.texts, (num_rows, rounds.capacity), np.int64)
-    if rounds.num_done == 0:
+    num_rows = multi_step.num_rows
+    rows = view(multi_step.rows, num_rows, DRAFT_ROW)
+    texts = view(multi_step.texts, (num_rows, multi_step.capacity), np.int64)
+    if multi_step.num_done == 0:
         for index in range(num_rows):
             row = rows[index]
             texts[index, : row.length] = integers(row.text, row.length)
-            row.text = rounds.texts + 8 * index * rounds.capacity
-    rounds.num_done += 1
+            row.text = multi_step.texts + 8 * index * multi_step.capacity
+    multi_step.num_done += 1
     taken, chosen = integers(step.taken, num_rows), integers(step.chosen, num_rows)
     for index in range(num_rows):
         if taken[index] < 0:
             return False
-    starts, limits = integers(step.row_starts, num_rows + 1), view(rounds.limits, num_rows, ROW_LIMITS)
+    starts, limits = integers(step.row_starts, num_rows + 1), view(multi_step.limits, num_rows, ROW_LIMITS)
     token_ids, sampled = integers(step.token_ids, step.num_tokens), integers(step.sampled, step.num_sampled)
-    tokens = view(rounds.found_tokens, (num_rows, rounds.most_drafts), np.int64)
-    kinds = view(rounds.found_kinds, (num_rows, rounds.most_drafts), np.int64)
+    tokens = view(multi_step.found_tokens, (num_rows, multi_step.most_drafts), np.int64)
+    kinds = view(multi_step.found_kinds, (num_rows, multi_step.most_drafts), np.int64)
     ends, acceptance_rates = (
-        view(rounds.ends, num_rows, DRAFT_END),
-        view(rounds.acceptance_rates, rounds.num_kinds, np.float64),
+        view(multi_step.ends, num_rows, DRAFT_END),
+        view(multi_step.acceptance_rates, multi_step.num_kinds, np.float64),
     )
-    trials = view(rounds.trials, rounds.num_kinds, TRIALS)
-    first_predicted = integers(rounds.kinds, rounds.num_listed)[BY_PREDICTION]
+    trials = view(multi_step.trials, multi_step.num_kinds, TRIALS)
+    first_predicted = integers(multi_step.kinds, multi_step.num_listed)[BY_PREDICTION]
     goes_on = True
     for index in range(num_rows):
         row, text = rows[index], texts[index]
@@ -89,9 +89,9 @@ def _take_over(step, rounds):
                     limits[index].num_predicted += 1
                     limits[index].num_predicted_right += place < taken[index]
         row.length += taken[index] + 1
-        said = text[end : row.length]
+        output = text[end : row.length]
         record_row_acceptance(
-            tokens[index], kinds[index], ends[index].num_drafts, said, rounds.decay, trials, acceptance_rates
+            tokens[index], kinds[index], ends[index].num_drafts, output, multi_step.decay, trials, acceptance_rates
         )
         if is_stop(step, chosen[index]) or row.length >= limits[index].max_length:
             goes_on = False
@@ -99,56 +99,56 @@ def _take_over(step, rounds):
 
 
 @compiled_exactly
-def _choose_drafts(model, step, rounds):
+def _choose_drafts(model, step, multi_step):
     """Choose the draft tokens of each row and how many of them to verify; return whether the step has room for them.
 
     A step without draft tokens runs no heads, and draft tokens may follow its output.
     """
-    num_rows, num_heads = rounds.num_rows, model.ahead.num_heads
-    said = view(step.said, (2, num_rows, num_heads), np.int64)
-    if said[0, 0, 0] < 0:
+    num_rows, num_heads = multi_step.num_rows, model.ahead.num_heads
+    predicted = view(step.predicted, (2, num_rows, num_heads), np.int64)
+    if predicted[0, 0, 0] < 0:
         return False
-    if rounds.is_speculative == 0:
-        integers(rounds.counts, num_rows)[:] = 0
-        return num_rows <= rounds.most_tokens
-    rows, limits = view(rounds.rows, num_rows, DRAFT_ROW), view(rounds.limits, num_rows, ROW_LIMITS)
+    if multi_step.is_speculative == 0:
+        integers(multi_step.counts, num_rows)[:] = 0
+        return num_rows <= multi_step.most_tokens
+    rows, limits = view(multi_step.rows, num_rows, DRAFT_ROW), view(multi_step.limits, num_rows, ROW_LIMITS)
     head_kinds = np.empty((num_rows, num_heads), np.int64)
     for index in range(num_rows):
         row = rows[index]
         # The token behind the drafts is chosen anyway.
-        row.max_drafts = max(0, min(rounds.most_drafts, limits[index].drafts_until - row.length - 1))
-        head_kinds[index] = said[1, index] + rounds.head_kind
+        row.max_drafts = max(0, min(multi_step.most_drafts, limits[index].drafts_until - row.length - 1))
+        head_kinds[index] = predicted[1, index] + multi_step.head_kind
     choose(
         rows,
-        integers(rounds.stops, rounds.num_stops),
-        integers(rounds.memory_keys, rounds.memory_size),
-        integers(rounds.memory_values, rounds.memory_size),
-        view(rounds.acceptance_rates, rounds.num_kinds, np.float64),
-        integers(rounds.kinds, rounds.num_listed),
-        said[0],
+        integers(multi_step.stops, multi_step.num_stops),
+        integers(multi_step.memory_keys, multi_step.memory_size),
+        integers(multi_step.memory_values, multi_step.memory_size),
+        view(multi_step.acceptance_rates, multi_step.num_kinds, np.float64),
+        integers(multi_step.kinds, multi_step.num_listed),
+        predicted[0],
         head_kinds,
-        view(rounds.found_tokens, (num_rows, rounds.most_drafts), np.int64),
-        view(rounds.found_kinds, (num_rows, rounds.most_drafts), np.int64),
-        view(rounds.ends, num_rows, DRAFT_END),
-        view(rounds.costs, 1, STEP_COSTS)[0],
-        integers(rounds.counts, num_rows),
+        view(multi_step.found_tokens, (num_rows, multi_step.most_drafts), np.int64),
+        view(multi_step.found_kinds, (num_rows, multi_step.most_drafts), np.int64),
+        view(multi_step.ends, num_rows, DRAFT_END),
+        view(multi_step.costs, 1, STEP_COSTS)[0],
+        integers(multi_step.counts, num_rows),
     )
-    counts = integers(rounds.counts, num_rows)
+    counts = integers(multi_step.counts, num_rows)
     num_drafts = np.sum(counts)
-    return num_rows + num_drafts <= rounds.most_tokens
+    return num_rows + num_drafts <= multi_step.most_tokens
 
 
 @compiled_exactly
-def _lay_out(model, step, rounds):
+def _lay_out(model, step, multi_step):
     """Write the next step into the record: the last token of each row and its draft tokens."""
-    num_rows, block_size, size = rounds.num_rows, model.block_size, model.hidden_size
-    rows, counts = view(rounds.rows, num_rows, DRAFT_ROW), integers(rounds.counts, num_rows)
-    drafts = view(rounds.found_tokens, (num_rows, rounds.most_drafts), np.int64)
-    limits = view(rounds.limits, num_rows, ROW_LIMITS)
+    num_rows, block_size, size = multi_step.num_rows, model.block_size, model.hidden_size
+    rows, counts = view(multi_step.rows, num_rows, DRAFT_ROW), integers(multi_step.counts, num_rows)
+    drafts = view(multi_step.found_tokens, (num_rows, multi_step.most_drafts), np.int64)
+    limits = view(multi_step.limits, num_rows, ROW_LIMITS)
     num_tokens = num_rows + np.sum(counts)
-    token_ids, positions = integers(rounds.token_ids, num_tokens), integers(rounds.positions, num_tokens)
-    slots, window_slots = integers(rounds.slots, num_tokens), integers(rounds.window_slots, num_tokens)
-    groups = view(rounds.groups, num_tokens, GROUP)
+    token_ids, positions = integers(multi_step.token_ids, num_tokens), integers(multi_step.positions, num_tokens)
+    slots, window_slots = integers(multi_step.slots, num_tokens), integers(multi_step.window_slots, num_tokens)
+    groups = view(multi_step.groups, num_tokens, GROUP)
     starts = integers(step.row_starts, num_rows + 1)
     place, num_groups, longest, all_positions = 0, 0, 0, 0
     for row in range(num_rows):
@@ -168,8 +168,10 @@ def _lay_out(model, step, rounds):
             target = step.residual + 4 * place * size
             embed(step.embedding, step.embedding_bytes, token, model.embedding_scale, target, size)
             turned = 4 * model.head_dim
-            copy(rounds.turns + turned * position, rounds.rotations + turned * place, model.head_dim)
-            copy(rounds.local_turns + turned * position, rounds.local_rotations + turned * place, model.head_dim)
+            copy(multi_step.turns + turned * position, multi_step.rotations + turned * place, model.head_dim)
+            copy(
+                multi_step.local_turns + turned * position, multi_step.local_rotations + turned * place, model.head_dim
+            )
             if index % together == 0:
                 group = groups[num_groups]
                 group.first_token, group.num_tokens = place, min(together, count - index)
@@ -180,11 +182,11 @@ def _lay_out(model, step, rounds):
         all_positions += first + count
     starts[num_rows] = place
     step.num_tokens, step.num_sampled = num_tokens, num_tokens
-    step.positions, step.slots, step.token_ids = rounds.positions, rounds.slots, rounds.token_ids
-    step.window_slots = rounds.window_slots
-    step.groups, step.num_groups = rounds.groups, num_groups
+    step.positions, step.slots, step.token_ids = multi_step.positions, multi_step.slots, multi_step.token_ids
+    step.window_slots = multi_step.window_slots
+    step.groups, step.num_groups = multi_step.groups, num_groups
     step.heads_together = model.num_kv_heads if longest * EVEN_SHARES <= all_positions else 1
-    step.rotations, step.sampled = rounds.rotations, rounds.sampled
-    step.local_rotations = rounds.local_rotations
-    step.hidden, step.logits = rounds.hidden, rounds.logits
+    step.rotations, step.sampled = multi_step.rotations, multi_step.sampled
+    step.local_rotations = multi_step.local_rotations
+    step.hidden, step.logits = multi_step.hidden, multi_step.logits
     return True

@@ -39,7 +39,7 @@ def _states_chunk(model, step, hidden, tokens, chunk):
 
 
 @compiled
-def _look(model, step, hidden, tokens, logits, normed, scratch, codes, work_queue):
+def _run(model, step, hidden, tokens, logits, normed, scratch, codes, work_queue):
     """Compute one thread's part of the heads' logits for `tokens` tokens.
 
     The buffers `normed`, `scratch` and `codes` belong to this thread.
@@ -70,7 +70,7 @@ def run_ahead(model, step, work_queue, thread):
     tokens, size = step.num_tokens, model.hidden_size
     normed = step.normed + 4 * thread * max(2 * tokens, tokens * model.ahead.num_heads) * size
     scratch, codes = step.scratch + 4 * thread * step.scratch_size, step.codes + thread * step.codes_size
-    _look(model, step, step.hidden, tokens, step.logits, normed, scratch, codes, work_queue)
+    _run(model, step, step.hidden, tokens, step.logits, normed, scratch, codes, work_queue)
 
 
 @compiled
@@ -91,11 +91,11 @@ def _choose(model, step, normed):
     because waiting for one thread would take longer.
     """
     size, vocabulary = model.hidden_size, model.head.num_outputs
-    starts, chosen = integers(step.row_starts, step.num_looking + 1), integers(step.chosen, step.num_looking)
-    taken = integers(step.taken, step.num_looking)
+    starts, chosen = integers(step.row_starts, step.num_head_rows + 1), integers(step.chosen, step.num_head_rows)
+    taken = integers(step.taken, step.num_head_rows)
     token_ids, sampled = integers(step.token_ids, step.num_tokens), integers(step.sampled, step.num_sampled)
     goes_on = False
-    for row in range(step.num_looking):
+    for row in range(step.num_head_rows):
         place = starts[row]
         token = largest(floats(step.logits + 4 * place * vocabulary, vocabulary))
         while token >= 0 and place + 1 < starts[row + 1] and token_ids[sampled[place + 1]] == token:
@@ -107,34 +107,34 @@ def _choose(model, step, normed):
         taken[row] = place - starts[row]
         goes_on |= not is_stop(step, token)
         chosen[row] = token
-        copy(normed + 4 * place * size, step.looking + 4 * row * size, size)
+        copy(normed + 4 * place * size, step.head_inputs + 4 * row * size, size)
         target = step.embedded + 4 * row * size
         embed(step.embedding, step.embedding_bytes, token, model.embedding_scale, target, size)
     return goes_on
 
 
 @compiled
-def look_along(model, step, normed, work_queue, thread):
+def run_in_step(model, step, normed, work_queue, thread):
     """Compute one thread's part of the predictions behind a step that has just been computed.
 
     `normed` holds the normalized hidden states of that step.
     """
-    num_rows, num_heads, size = step.num_looking, model.ahead.num_heads, model.hidden_size
+    num_rows, num_heads, size = step.num_head_rows, model.ahead.num_heads, model.hidden_size
     if not _choose(model, step, normed):
         if thread == 0:
-            integers(step.said, 1)[0] = -1
+            integers(step.predicted, 1)[0] = -1
         return
     if step.runs_heads == 0:
         if thread == 0:
-            integers(step.said, 1)[0] = 0
+            integers(step.predicted, 1)[0] = 0
         return
-    own = step.looking_normed + 4 * thread * max(2, num_heads) * num_rows * size
+    own = step.head_normed + 4 * thread * max(2, num_heads) * num_rows * size
     scratch, codes = step.scratch + 4 * thread * step.scratch_size, step.codes + thread * step.codes_size
-    _look(model, step, step.looking, num_rows, step.ahead_logits, own, scratch, codes, work_queue)
+    _run(model, step, step.head_inputs, num_rows, step.ahead_logits, own, scratch, codes, work_queue)
     if thread == 0:
-        said = integers(step.said, 2 * num_rows * num_heads).reshape((2, num_rows, num_heads))
+        predicted = integers(step.predicted, 2 * num_rows * num_heads).reshape((2, num_rows, num_heads))
         shape = num_rows, num_heads, model.head.num_outputs
-        likeliest(floats(step.ahead_logits, shape[0] * shape[1] * shape[2]).reshape(shape), said[0], said[1])
+        likeliest(floats(step.ahead_logits, shape[0] * shape[1] * shape[2]).reshape(shape), predicted[0], predicted[1])
 
 
 @kernel
@@ -142,6 +142,6 @@ def run_heads(model_at, step_at, normed, work_queue, thread):
     """Compute one thread's part of the heads: behind a step's `normed` states, or of AHEAD_WORK if that is 0."""
     model, step = view(model_at, 1, MODEL)[0], view(step_at, 1, STEP)[0]
     if normed != 0:
-        look_along(model, step, normed, work_queue, thread)
+        run_in_step(model, step, normed, work_queue, thread)
     else:
         run_ahead(model, step, work_queue, thread)

@@ -41,7 +41,7 @@ _ODD = -7046029254386353131
 
 
 @compiled_exactly
-def look_ahead(
+def find_drafts(
     rows: Any,
     lists: Any,
     memory_keys: Any,
@@ -118,8 +118,8 @@ def _continue(
     while count < row.max_drafts and acceptance_rate >= row.least_probability:
         if place < 0:
             place, num_matched = find(text, tail, num_tail)
-        said, size = recall(memory_keys, memory_values, row.salt, tail, num_tail)
-        token, kind = _likelier(text, place, num_matched, said, size, acceptance_rates, kinds)
+        recalled, size = recall(memory_keys, memory_values, row.salt, tail, num_tail)
+        token, kind = _likelier(text, place, num_matched, recalled, size, acceptance_rates, kinds)
         if len(prediction):
             if ahead < 0:
                 ahead, num_agreed = align(prediction, tail, num_tail, num_output)
@@ -170,11 +170,11 @@ def choose(
     costs: Any,
     counts: Any,
 ) -> float:
-    """Find draft tokens by `look_ahead`, choose their number by `plan`, and return the gain.
+    """Find draft tokens by `find_drafts`, choose their number by `plan`, and return the gain.
 
     `costs` is a STEP_COSTS record (`engine.cpu.jit.layout`).
     """
-    look_ahead(
+    find_drafts(
         rows, lists, memory_keys, memory_values, acceptance_rates, kinds, ahead_tokens, ahead_kinds,
         found_tokens, found_kinds, ends,
     )  # fmt: skip
@@ -200,12 +200,12 @@ def learn(address: int, num_text: int, begin: int, salt: int, memory_keys: Any, 
 
 @compiled_exactly
 def _likelier(
-    text: Any, place: int, num_matched: int, said: int, size: int, acceptance_rates: Any, kinds: Any
+    text: Any, place: int, num_matched: int, recalled: int, size: int, acceptance_rates: Any, kinds: Any
 ) -> tuple[int, int]:
     """Return the more likely one of the text's and the memory's next token, and its kind; (-1, 0) without either."""
-    if said < 0:
+    if recalled < 0:
         return (text[place], kinds[num_matched]) if place >= 0 else (-1, 0)
-    token, streak = said // STREAKS, said % STREAKS
+    token, streak = recalled // STREAKS, recalled % STREAKS
     if place >= 0 and text[place] == token:
         return token, kinds[BY_BOTH + STREAKS * num_matched + streak]
     kind = kinds[BY_MEMORY + STREAKS * size + streak]
@@ -301,6 +301,6 @@ def prepare() -> None:
     tokens, of_kinds = np.zeros((2, 1, 1), np.int64)
     rows, lists = np.zeros(1, DRAFT_ROW), np.zeros(0, np.int64)
     arrays = tokens, of_kinds, tokens, of_kinds, np.zeros(1, DRAFT_END)
-    look_ahead(rows, lists, *memory, acceptance_rates, kinds, *arrays)
+    find_drafts(rows, lists, *memory, acceptance_rates, kinds, *arrays)
     choose(rows, lists, *memory, acceptance_rates, kinds, *arrays, np.ones(1, STEP_COSTS)[0], counts)
     learn(0, 0, 0, 0, *memory)

@@ -10,22 +10,22 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.cpu.jit.layout import GROUP, ROUNDS, ROW_LIMITS, STEP_COSTS, STEP_LOG
+from engine.cpu.jit.layout import GROUP, MULTI_STEP, ROW_LIMITS, STEP_COSTS, STEP_LOG
 from engine.cpu.multi_step.ngram import NUM_LISTED
 from engine.models.decoder import Decoder
 from engine.models.multi_step import DraftTables, MultiStepOrder, MultiStepReport, StepTaken
 
-_MOST_ROUNDS = 8
+_MAX_FURTHER_STEPS = 8
 _INT = np.int64
-_NUM_FIELDS = (ROUNDS.names or ()).index("local_turns") + 1
+_NUM_FIELDS = (MULTI_STEP.names or ()).index("local_turns") + 1
 """Number of leading fields that differ from step to step."""
 
 
 class MultiStepRecord:
-    """Writer of the ROUNDS record of a step, and reader of its results."""
+    """Writer of the MULTI_STEP record of a step, and reader of its results."""
 
     def __init__(self, record: npt.NDArray[Any], decoder: Decoder, *, max_num_seqs: int, max_tokens: int) -> None:
-        """Wrap a ROUNDS record for steps of at most `max_num_seqs` rows and `max_tokens` tokens."""
+        """Wrap a MULTI_STEP record for steps of at most `max_num_seqs` rows and `max_tokens` tokens."""
         self.max_num_seqs = max_num_seqs
         config = decoder.config
         self._record = record
@@ -44,7 +44,7 @@ class MultiStepRecord:
         """Length of each text before the step, in tokens."""
         self._limits, self._counts = np.zeros(max_num_seqs, dtype=ROW_LIMITS), np.zeros(max_num_seqs, dtype=_INT)
         self._costs = np.zeros(1, dtype=STEP_COSTS)
-        self._log = np.zeros(_MOST_ROUNDS, dtype=STEP_LOG)
+        self._log = np.zeros(_MAX_FURTHER_STEPS, dtype=STEP_LOG)
         self._texts = np.zeros((max_num_seqs, 0), dtype=_INT)
         self._token_ids, self._positions, self._slots, self._window_slots = np.zeros((4, max_tokens), dtype=_INT)
         self._groups, self._sampled = np.zeros(max_tokens, dtype=GROUP), np.arange(max_tokens)
@@ -124,7 +124,7 @@ class MultiStepRecord:
         rows, stops, *found, texts = self._addresses
         self._retained = order, turns, local_turns
         self._fields[:_NUM_FIELDS] = (
-            min(order.max_steps, _MOST_ROUNDS),
+            min(order.max_steps, _MAX_FURTHER_STEPS),
             0,
             time.monotonic_ns(),
             0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.cpu.multi_step.argmax import SURENESSES
+from engine.cpu.multi_step.argmax import CONFIDENCE_CLASSES
 from engine.cpu.multi_step.draft_budget import observe
 from engine.cpu.multi_step.draft_records import TRIALS
 from engine.cpu.multi_step.ngram import BY_BOTH, BY_MEMORY, BY_PREDICTION, LONGEST, NUM_LISTED, SIZES, STREAKS
@@ -26,7 +26,7 @@ MODEL: Kind = 0
 HEADS: Kind = 1
 """Kind of the first prediction head's tokens, whatever their confidence."""
 _HEADS = 2
-_TEXT = _HEADS + 2 * SURENESSES * MAX_HEADS
+_TEXT = _HEADS + 2 * CONFIDENCE_CLASSES * MAX_HEADS
 _MEMORY = _TEXT + LONGEST + 1
 _BOTH = _MEMORY + (SIZES[0] + 1) * STREAKS
 _PREDICTION = _BOTH + (LONGEST + 1) * STREAKS
@@ -64,7 +64,7 @@ def is_by_prediction(kind: Kind) -> bool:
 
 def first_by_heads(*, is_drawn: bool) -> Kind:
     """Return the kind of the first head's least certain tokens; its other kinds follow, then those of the next head."""
-    return _HEADS + SURENESSES * MAX_HEADS * is_drawn
+    return _HEADS + CONFIDENCE_CLASSES * MAX_HEADS * is_drawn
 
 
 def prior(kind: Kind) -> float:
@@ -77,7 +77,7 @@ def prior(kind: Kind) -> float:
         return 0.8
     if kind < _TEXT:
         # The head's own confidence: its doubt lies between this power of two and half of it.
-        return 1.0 - 0.75 * 0.5 ** ((kind - _HEADS) % SURENESSES)
+        return 1.0 - 0.75 * 0.5 ** ((kind - _HEADS) % CONFIDENCE_CLASSES)
     if kind < _PREDICTION:
         return 0.2 if kind < _BOTH else 0.4
     # Somebody expects this very answer.

@@ -9,7 +9,7 @@ import torch
 
 from engine.cpu.multi_step import argmax as likely
 from engine.models.multi_step import MultiStep, MultiStepReport
-from engine.models.prediction_heads import Glances, HeadPredictions, MedusaHeads
+from engine.models.prediction_heads import FusedHeads, HeadPredictions, MedusaHeads
 from engine.sampling.greedy import is_greedy
 from engine.step.scheduler_output import ScheduledChunk, SchedulerOutput
 from engine.step.sequence import Sequence
@@ -35,34 +35,34 @@ class MedusaProposer:
     def __init__(self, heads: MedusaHeads) -> None:
         likely.prepare()
         self._heads = heads
-        self._glances = heads if isinstance(heads, Glances) else None
+        self._fused = heads if isinstance(heads, FusedHeads) else None
 
     @property
     def multi_step(self) -> MultiStep | None:
         """Computation of steps that follow one another; None if the model has none."""
-        return None if self._glances is None else self._glances.multi_step
+        return None if self._fused is None else self._fused.multi_step
 
     def prepare(self, scheduled: SchedulerOutput) -> None:
         """Set which heads and further steps run within the call that computes this step."""
-        glances = self._glances
-        if glances is None:
+        fused = self._fused
+        if fused is None:
             return
         if scheduled.predicts or scheduled.multi_step is not None:
             seqs = [chunk.seq for chunk in scheduled.chunks if chunk.samples]
             stops = shared_stops(seqs)
-            if stops is not None and glances.glance(len(seqs), stops, runs_heads=scheduled.predicts):
+            if stops is not None and fused.arrange(len(seqs), stops, runs_heads=scheduled.predicts):
                 if scheduled.multi_step is not None:
-                    glances.multi_step.order(scheduled.multi_step)
+                    fused.multi_step.order(scheduled.multi_step)
                 return
-        glances.glance(0, ())
+        fused.arrange(0, ())
 
     def report(self) -> MultiStepReport | None:
         """Return the output of several steps together; None where no step followed the last one."""
-        return None if self._glances is None else self._glances.multi_step.report()
+        return None if self._fused is None else self._fused.multi_step.report()
 
     def seen(self, newest: list[int]) -> HeadPredictions | None:
         """Return the heads' predictions of the last call, if its newest tokens are `newest`."""
-        seen = None if self._glances is None else self._glances.seen()
+        seen = None if self._fused is None else self._fused.step_predictions()
         return seen.predictions if seen is not None and seen.chosen == newest else None
 
     def predict(
@@ -90,7 +90,7 @@ class MedusaProposer:
         return self._read(hidden if len(places) == start else hidden[places], newest)
 
     def _read(self, hidden: torch.Tensor, newest: list[int]) -> HeadPredictions:
-        logits = self._heads.look_ahead(hidden, torch.tensor(newest, device=hidden.device)).cpu().numpy()
+        logits = self._heads.predict_logits(hidden, torch.tensor(newest, device=hidden.device)).cpu().numpy()
         found = HeadPredictions(*np.empty((2, *logits.shape[:2]), dtype=np.int64))
         likely.likeliest(logits, *found)
         return found

@@ -37,13 +37,13 @@ def test_the_load_counts_sequences_tokens_and_blocks() -> None:
     assert load.waiting_prompt_tokens == 5
 
 
-def test_a_glance_updates_what_is_cheap_and_keeps_the_rest() -> None:
+def test_a_refreshed_load_updates_what_is_cheap_and_keeps_the_rest() -> None:
     core = FakeCore()
     found = meter(core)
     before = found.load()
     core.add(make_add(1, range(10), max_tokens=9))
     core.step()
     found.observe(10, 0.25)
-    glance = found.glance(before)
-    assert (glance.num_running, glance.num_blocks_free, glance.step_s) == (1, core.blocks.num_free, 0.25)
-    assert (glance.num_kv_tokens, glance.drain_tokens_per_s) == (before.num_kv_tokens, 0.0)
+    refreshed = found.refreshed(before)
+    assert (refreshed.num_running, refreshed.num_blocks_free, refreshed.step_s) == (1, core.blocks.num_free, 0.25)
+    assert (refreshed.num_kv_tokens, refreshed.drain_tokens_per_s) == (before.num_kv_tokens, 0.0)

@@ -27,7 +27,7 @@ class ReporterHarness:
         self.reporter.report()
 
 
-def test_a_step_whose_tokens_somebody_waits_for_is_reported_at_once_and_its_load_at_a_glance() -> None:
+def test_a_step_whose_tokens_somebody_waits_for_is_reported_at_once_and_its_load_is_refreshed() -> None:
     harness = ReporterHarness()
     add = make_add(1, [1, 2], 3)
     harness.reporter.receive(add)

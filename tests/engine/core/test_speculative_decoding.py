@@ -157,8 +157,8 @@ class KnowingHeads(PredictionHeads):
         self._rng = random.Random(2)
         self.num_calls = 0
 
-    def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
-        logits = 0.1 * super().look_ahead(hidden, token_ids)
+    def predict_logits(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
+        logits = 0.1 * super().predict_logits(hidden, token_ids)
         self.num_calls += 1
         for chunk, token_id in enumerate(token_ids.tolist()):
             for answer in self._answers:

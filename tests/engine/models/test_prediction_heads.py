@@ -47,7 +47,7 @@ def test_what_was_trained_is_what_is_computed(tmp_path: Path) -> None:
     assert weights is not None
     hidden, token_ids = torch.randn(7, SIZE), torch.randint(0, 100, (7,))
 
-    found = PredictionHeads(weights, decoder).look_ahead(hidden, token_ids)
+    found = PredictionHeads(weights, decoder).predict_logits(hidden, token_ids)
 
     with torch.no_grad():
         expected = trained(hidden, token_ids)

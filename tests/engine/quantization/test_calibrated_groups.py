@@ -42,7 +42,7 @@ def test_outputs_for_such_inputs_have_less_error() -> None:
     assert int(calibrated.codes.max()) <= 15
 
 
-def test_correlation_that_a_short_text_shows_by_chance_does_little_harm() -> None:
+def test_correlation_that_only_a_short_text_shows_does_little_harm() -> None:
     torch.manual_seed(3)
     weight, moments = torch.randn(64, SIZE), InputMoments(SIZE)
     sizes = torch.logspace(-1, 1, SIZE)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from engine.cpu.multi_step.argmax import SURENESSES
+from engine.cpu.multi_step.argmax import CONFIDENCE_CLASSES
 from engine.forecast.step_cost import StepCosts
 from engine.models.multi_step import DraftTables, MultiStepOrder, MultiStepReport, StepTaken
 from engine.models.prediction_heads import HeadPredictions
@@ -64,7 +64,7 @@ class Heads:
         """What comes behind a token."""
         self.num_calls += 1
         tokens = np.array([[newest + self.offset + head for head in range(3)]])
-        return HeadPredictions(tokens, np.array([[SURENESSES * head + 5 for head in range(3)]]))
+        return HeadPredictions(tokens, np.array([[CONFIDENCE_CLASSES * head + 5 for head in range(3)]]))
 
 
 @dataclass

@@ -54,7 +54,7 @@ from numba.core.dispatcher import Dispatcher
 compile = Dispatcher.compile
 
 def fail(self, signature):
-    if self.py_func.__name__ == "look_ahead":
+    if self.py_func.__name__ == "find_drafts":
         raise AssertionError("Failed in nopython mode pipeline\\n\\nand pages more")
     return compile(self, signature)
 
@@ -123,7 +123,7 @@ def test_nothing_is_compiled_after_a_crash_of_the_compiler(tmp_path: Path, caplo
     def load(config: CoreConfig, failure: str) -> tuple[bool, str, str]:
         return config.compute.compiled_steps, config.drafting.speculation, failure
 
-    crash = "SIGILL ended the last core while it compiled look_ahead"
+    crash = "SIGILL ended the last core while it compiled find_drafts"
     config = CoreConfig.of(tmp_path, speculation="ngram", max_num_seqs=3)
     found, loaded = load_with_compiled_code(config, load, crash)
 

@@ -44,8 +44,8 @@ def test_logits_are_those_of_the_same_weights_in_torch(
         down=quantize_channels(weights.down).dequantize(),
     )
     hidden, token_ids = torch.randn(num_tokens, SIZE), torch.randint(0, 100, (num_tokens,))
-    expected = PredictionHeads(rounded, decoder).look_ahead(hidden, token_ids)
-    assert (heads.look_ahead(hidden, token_ids) - expected).abs().max() < 1e-4
+    expected = PredictionHeads(rounded, decoder).predict_logits(hidden, token_ids)
+    assert (heads.predict_logits(hidden, token_ids) - expected).abs().max() < 1e-4
     model.close()
 
 
@@ -56,7 +56,7 @@ def test_what_does_not_fit_or_is_not_compiled_is_computed_as_it_is_written_down(
         if num_tokens == 2:
             model.max_tokens, model.prompt_way = 0, "torch"
         hidden, token_ids = torch.randn(num_tokens, SIZE), torch.randint(0, 100, (num_tokens,))
-        assert torch.equal(heads.look_ahead(hidden, token_ids), plain.look_ahead(hidden, token_ids))
+        assert torch.equal(heads.predict_logits(hidden, token_ids), plain.predict_logits(hidden, token_ids))
 
 
 def test_steps_between_head_runs_are_what_they_are_without(tmp_path: Path) -> None:
@@ -66,17 +66,17 @@ def test_steps_between_head_runs_are_what_they_are_without(tmp_path: Path) -> No
     assert isinstance(runner.model, CompiledModel)
     heads = CompiledHeads(runner.model, PredictionHeads(made_up_heads(SIZE), runner.model.decoder))
     runner.prefill(Row([1, 2, 3]), [3])
-    heads.look_ahead(torch.randn(3, SIZE), torch.tensor([1, 2, 3]))
+    heads.predict_logits(torch.randn(3, SIZE), torch.tensor([1, 2, 3]))
     assert torch.equal(runner.prefill(Row([5, 6, 7, 8]), [4]), expected)
 
 
 def test_threads_that_joined_since_the_last_step_have_room_of_their_own(tmp_path: Path) -> None:
     model, _, heads = opened(tmp_path, 1, 3)
     hidden, token_ids = torch.randn(21, SIZE), torch.randint(0, 100, (21,))
-    expected = heads.look_ahead(hidden, token_ids)
+    expected = heads.predict_logits(hidden, token_ids)
     model.resize(4)
     for _ in range(50):
-        assert torch.equal(heads.look_ahead(hidden, token_ids), expected)
+        assert torch.equal(heads.predict_logits(hidden, token_ids), expected)
     model.close()
 
 
@@ -86,6 +86,6 @@ def test_heads_run_before_any_step(tmp_path: Path) -> None:
     assert isinstance(runner.model, CompiledModel)
     heads = CompiledHeads(runner.model, PredictionHeads(made_up_heads(SIZE), runner.model.decoder))
     hidden, token_ids = torch.randn(2, SIZE), torch.tensor([4, 5])
-    first = heads.look_ahead(hidden, token_ids)
+    first = heads.predict_logits(hidden, token_ids)
     runner.prefill(Row([1, 2, 3]), [3])
-    assert torch.equal(heads.look_ahead(hidden, token_ids), first)
+    assert torch.equal(heads.predict_logits(hidden, token_ids), first)

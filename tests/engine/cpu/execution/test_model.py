@@ -169,11 +169,11 @@ def test_states_of_sampled_tokens_come_with_their_logits_whatever_parts_a_prompt
 
     forward, found = model.forward, []
 
-    def told(token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
+    def recorded(token_ids: torch.Tensor, context: ForwardContext, caches: list[KVCache]) -> torch.Tensor:
         found.append(forward(token_ids, replace(context, sampled=sampled), caches))
         return found[-1]
 
-    model.forward = told  # type: ignore[method-assign]
+    model.forward = recorded  # type: ignore[method-assign]
     row = Row(tokens)
     runner.step([(row, len(tokens))])
 

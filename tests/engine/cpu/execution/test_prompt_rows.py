@@ -41,7 +41,7 @@ def open_runner(
 
 
 def show_states(runner: PagedRunner) -> None:
-    """Let steps return hidden states: how logits are computed depends on how many are asked for."""
+    """Let steps return hidden states: how logits are computed depends on how many are wanted."""
     runner.model.logits = lambda hidden: hidden  # type: ignore[method-assign]
 
 

@@ -40,7 +40,7 @@ def test_the_next_process_finds_the_code_in_a_folder_of_the_user_s_own(tmp_path:
     assert run(tmp_path, IMPORT, KEEP, COMPILE, FOUND) == "1\n"
 
 
-def test_a_folder_that_cannot_be_made_keeps_nothing_and_says_so_once(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_stores_nothing_and_logs_it_once(tmp_path: Path) -> None:
     home = tmp_path / "file"
     home.write_text("")
     warning, found = run(home, KEEP, COMPILE, FOUND).splitlines()
@@ -50,7 +50,7 @@ def test_a_folder_that_cannot_be_made_keeps_nothing_and_says_so_once(tmp_path: P
     assert found == "0"
 
 
-def test_a_full_disk_keeps_nothing_and_says_so_once(tmp_path: Path) -> None:
+def test_a_full_disk_stores_nothing_and_logs_it_once(tmp_path: Path) -> None:
     warning, found = run(tmp_path, NO_SPACE, KEEP, COMPILE, FOUND).splitlines()
     assert "cannot be stored" in warning
     assert "File too large" in warning

@@ -14,7 +14,7 @@ from engine.cpu.jit.intrinsics import HAS_FUTEX
 pytestmark = pytest.mark.skipif(not HAS_FUTEX, reason="threads cannot sleep until woken on this system")
 
 
-def test_a_count_is_told_apart_from_the_sleepers() -> None:
+def test_a_count_differs_from_the_sleepers() -> None:
     counter = aligned_integers(1)
     counter[0] = 5 + (3 << 32)
     assert present_count(counter.ctypes.data) == 5

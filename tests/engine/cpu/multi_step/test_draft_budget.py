@@ -29,12 +29,12 @@ class DraftPlan:
 
 def plan_drafts(acceptance_rates: list[list[float]], num_rows: int, cost: Cost, *, min_gain: float = 1.05) -> DraftPlan:
     """Draft tokens for each row, and what they are expected to gain."""
-    num_guesses = np.array([len(of_row) for of_row in acceptance_rates])
-    table = np.zeros((len(acceptance_rates), max(1, *num_guesses)))
+    num_drafts = np.array([len(of_row) for of_row in acceptance_rates])
+    table = np.zeros((len(acceptance_rates), max(1, *num_drafts)))
     for index, of_row in enumerate(acceptance_rates):
         table[index, : len(of_row)] = of_row
     counts = np.empty(len(acceptance_rates), dtype=np.int64)
-    gain = plan(table, num_guesses, num_rows, _plain_s(cost, num_rows), cost.fixed, cost.each, min_gain, counts)
+    gain = plan(table, num_drafts, num_rows, _plain_s(cost, num_rows), cost.fixed, cost.each, min_gain, counts)
     return DraftPlan(counts.tolist(), gain)
 
 

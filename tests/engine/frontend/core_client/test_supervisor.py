@@ -117,11 +117,11 @@ async def test_settings_that_a_core_has_served_with_are_tried_again() -> None:
 @pytest.mark.parametrize(
     ("compiled", "status", "crashes"),
     [
-        (["numba", "", "look_ahead"], -4, ["SIGILL ended the last core while it compiled look_ahead"]),
+        (["numba", "", "find_drafts"], -4, ["SIGILL ended the last core while it compiled find_drafts"]),
         (["numba"], -11, ["SIGSEGV ended the last core while it compiled numba"]),
-        (["look_ahead"], -9, []),  # out of memory, or ended by a person
-        (["look_ahead"], 1, []),
-        (["look_ahead", ""], -11, []),
+        (["find_drafts"], -9, []),  # out of memory, or ended by a person
+        (["find_drafts"], 1, []),
+        (["find_drafts", ""], -11, []),
         ([], -4, []),
     ],
 )

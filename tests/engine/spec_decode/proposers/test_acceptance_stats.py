@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.cpu.multi_step.argmax import SURENESSES
+from engine.cpu.multi_step.argmax import CONFIDENCE_CLASSES
 from engine.models.prediction_heads import MAX_HEADS
 from engine.spec_decode.proposers.acceptance_stats import (
     MODEL,
@@ -22,7 +22,7 @@ def test_kinds_do_not_overlap() -> None:
     kinds = [MODEL]
     for is_drawn in (False, True):
         first = first_by_heads(is_drawn=is_drawn)
-        kinds += range(first, first + SURENESSES * MAX_HEADS)
+        kinds += range(first, first + CONFIDENCE_CLASSES * MAX_HEADS)
     kinds += [by_text(size) for size in (1, 2, 3, 4, 6, 9, 16)]
     kinds += [by_memory(size, streak) for size in (1, 2, 3, 5) for streak in range(5)]
     kinds += [by_both(size, streak) for size in (1, 2, 3, 4, 6, 9, 16) for streak in range(5)]
@@ -32,7 +32,7 @@ def test_kinds_do_not_overlap() -> None:
 
 def test_sure_heads_are_believed_more_and_lookups_show_first_what_they_are_worth() -> None:
     first = first_by_heads(is_drawn=False)
-    acceptance_rates = [prior(first + sureness) for sureness in range(SURENESSES)]
+    acceptance_rates = [prior(first + confidence) for confidence in range(CONFIDENCE_CLASSES)]
     assert acceptance_rates == sorted(acceptance_rates)
     assert acceptance_rates[-1] > 0.98
     assert prior(by_text(3)) < prior(by_both(3, 1)) < prior(MODEL)

@@ -11,7 +11,7 @@ import torch
 
 from engine.cpu.multi_step.draft_records import DRAFT_END, DRAFT_ROW
 from engine.models.multi_step import DraftTables, MultiStepOrder, MultiStepReport
-from engine.models.prediction_heads import HeadPredictions, Seen
+from engine.models.prediction_heads import HeadPredictions, StepPredictions
 from engine.protocol import Add, SamplingParams
 from engine.spec_decode.proposers.medusa import MedusaProposer, shared_stops
 from engine.step.scheduler_output import ScheduledChunk, SchedulerOutput
@@ -41,7 +41,7 @@ class Heads:
         self._token_id = token_id
         self.calls: list[tuple[list[float], list[int]]] = []
 
-    def look_ahead(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
+    def predict_logits(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         """float32 [N, 1, 16]"""
         self.calls.append((hidden[:, 0].tolist(), token_ids.tolist()))
         logits = torch.zeros(hidden.shape[0], 1, 16)
@@ -69,21 +69,21 @@ class Orders:
         return None
 
 
-class GlancingHeads(Heads):
-    """That looked behind a step already."""
+class FusableHeads(Heads):
+    """Heads that have predicted within the step."""
 
     def __init__(self, chosen: list[int]) -> None:
         super().__init__()
         predictions = HeadPredictions(np.array([[3]] * len(chosen)), np.array([[4]] * len(chosen)))
-        self._seen: Seen | None = Seen(chosen, predictions)
+        self._seen: StepPredictions | None = StepPredictions(chosen, predictions)
         self.multi_step = Orders()
-        self.glances: list[tuple[int, tuple[int, ...], bool]] = []
+        self.arranged: list[tuple[int, tuple[int, ...], bool]] = []
 
-    def glance(self, num_seqs: int, stop_token_ids: SequenceOf[int], *, runs_heads: bool = True) -> bool:
-        self.glances.append((num_seqs, tuple(stop_token_ids), runs_heads))
+    def arrange(self, num_seqs: int, stop_token_ids: SequenceOf[int], *, runs_heads: bool = True) -> bool:
+        self.arranged.append((num_seqs, tuple(stop_token_ids), runs_heads))
         return num_seqs > 0
 
-    def seen(self) -> Seen | None:
+    def step_predictions(self) -> StepPredictions | None:
         return self._seen
 
 
@@ -129,7 +129,7 @@ def test_behind_the_end_of_all_answers_nothing_is_called() -> None:
 def test_what_was_seen_within_the_call_counts_if_the_step_chose_what_heads_ran_behind(
     chosen: int, expected: int
 ) -> None:
-    found = MedusaProposer(GlancingHeads([chosen, 5])).predict(
+    found = MedusaProposer(FusableHeads([chosen, 5])).predict(
         torch.zeros(2, 4), chunks_of((), ()), [SequenceResult([5])] * 2
     )
     assert found is not None
@@ -137,17 +137,17 @@ def test_what_was_seen_within_the_call_counts_if_the_step_chose_what_heads_ran_b
 
 
 def test_heads_do_within_a_step_what_the_scheduler_put_out() -> None:
-    heads = GlancingHeads([5])
+    heads = FusableHeads([5])
     proposer = MedusaProposer(heads)
     chunks = chunks_of((), ())
     proposer.prepare(SchedulerOutput(chunks))
     proposer.prepare(SchedulerOutput(chunks, predicts=True))
     proposer.prepare(SchedulerOutput(chunks, predicts=False, multi_step=ORDER))
-    assert heads.glances == [(0, (), True), (2, (END,), True), (2, (END,), False)]
+    assert heads.arranged == [(0, (), True), (2, (END,), True), (2, (END,), False)]
     assert heads.multi_step.orders == [ORDER]
     other = [*chunks, ScheduledChunk(sequence(3, temperature=1.0), 2, 1, samples=True)]
     proposer.prepare(SchedulerOutput(other, predicts=True, multi_step=ORDER))
-    assert heads.glances[-1] == (0, (), True)
+    assert heads.arranged[-1] == (0, (), True)
     assert len(heads.multi_step.orders) == 1
 
 
