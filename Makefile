@@ -83,8 +83,9 @@ fuzz: $(VENV)/.dev ## fuzz every reader of strangers' bytes for SECONDS (120) in
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 # Seeds of their own each night; a failure prints the command that repeats it.
-nightly: $(VENV)/.dev redis ## what draws anew: property tests, 100,000 seeds of simulated faults, fuzzing for SECONDS
+nightly: $(VENV)/.dev redis ## new examples, long texts, 100,000 seeds of simulated faults, fuzzing for SECONDS
 	@$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile -m hypothesis --hypothesis-profile nightly --timeout 3600
+	@$(BIN)/python -m pytest -q tests/gateway/test_linear_time.py --hypothesis-profile nightly
 	@$(BIN)/penstock bench simulate --scenario faults --seeds 100000 --seed $$(($$(date +%s) / 86400 * 100000))
 	@$(MAKE) --no-print-directory fuzz
 

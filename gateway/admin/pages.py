@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -62,18 +63,7 @@ class Pages:
     """Every page, from its template."""
 
     def __init__(self, assets: Assets) -> None:
-        environment = Environment(
-            loader=PackageLoader("gateway.admin", "templates"),
-            autoescape=True,
-            auto_reload=False,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        environment.globals.update(pages=PAGES, static=assets.base, plotly=assets.plotly)
-        for name in environment.list_templates():
-            environment.get_template(name)  # compiled at the start, since no request should wait for that
-        self.templates = Jinja2Templates(env=environment)
+        self.templates = Jinja2Templates(env=_environment(assets.base, assets.plotly))
 
     def endpoints(self) -> list[AdminEndpoint]:
         """Return the endpoints."""
@@ -88,3 +78,20 @@ class Pages:
             return self.templates.TemplateResponse(request, f"{page.id}.html", {"page": page}, headers=_HEADERS)
 
         return show
+
+
+@cache
+def _environment(static: str, plotly: str) -> Environment:
+    """Return all templates, compiled: once for a process, and at its start, since no request should wait for that."""
+    environment = Environment(
+        loader=PackageLoader("gateway.admin", "templates"),
+        autoescape=True,
+        auto_reload=False,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(pages=PAGES, static=static, plotly=plotly)
+    for name in environment.list_templates():
+        environment.get_template(name)
+    return environment

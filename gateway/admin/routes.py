@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import cache
 from typing import Final
 from urllib.parse import quote
 
@@ -125,7 +126,7 @@ class Operations:
         self._refresh = refresh
         self._metrics = metrics
         self._needs_key = needs_key
-        self._documents = {flag: ApiResponse(openapi_document(needs_key=flag)) for flag in (False, True)}
+        self._documents = {flag: _described_api(flag) for flag in (False, True)}
 
     @serves(METRICS_PATH)
     async def metrics(self, request: Request) -> Response:
@@ -156,3 +157,9 @@ async def _warn_store_lost(request: Request, error: Exception) -> Response:
 
 async def _warn_audit_broken(request: Request, error: Exception) -> Response:
     return error_response(AuditUnreadable(str(error)))
+
+
+@cache
+def _described_api(needs_key: bool) -> ApiResponse:
+    """Return the public API's description, made once for a process."""
+    return ApiResponse(openapi_document(needs_key=needs_key))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+
 import msgspec
 from msgspec import inspect
 
 from gateway.chat.json_faults import MAX_VALUES
 
 
-def item_limits(kind: type[msgspec.Struct]) -> dict[str, int]:
+@cache
+def item_limits(kind: type[msgspec.Struct]) -> Mapping[str, int]:
     """Return the limits that a type states; MAX_VALUES for a list or object without one."""
     limits: dict[str, int] = {}
     _add(limits, inspect.type_info(kind), "")

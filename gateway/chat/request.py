@@ -225,7 +225,7 @@ class ChatRequestParser:
     """Parser of request bodies; it names the field that is wrong."""
 
     def __init__(self) -> None:
-        self._names = frozenset(field.encode_name for field in msgspec.structs.fields(ChatFields))
+        self._names = frozenset(ChatFields.__struct_encode_fields__)
         self._guard = JsonGuard(self._names | PRIVILEGED_FIELDS, item_limits(ChatFields))
 
     def parse(self, body: bytes) -> ChatRequest:

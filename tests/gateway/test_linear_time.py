@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
+from hypothesis import settings
 
 from gateway.admission.context_check import least_tokens
 from gateway.cache.exact.fingerprint import Outline, fingerprint
@@ -45,6 +46,8 @@ MAX_RATIO: Final = 4 * STEP
 TINY_S: Final = 0.02
 """Shorter times prove nothing about a ratio."""
 MAX_S: Final = 10.0
+SURE_RATIO: Final = 12
+"""A square that lengthens the first step by no more than this lengthens the next by less than MAX_RATIO."""
 
 Fill = Callable[[int], str]
 
@@ -117,8 +120,12 @@ def called(count: int, result: str) -> ChatRequest:
 
 
 def hold_linear(make: Callable[[int], Any], work: Callable[[Any], object], label: str) -> None:
-    """Where a time looks too long the better of three counts: others work on this machine, too."""
+    """Where a time looks too long the better of three counts: others work on this machine, too.
+
+    The nightly check measures the largest size of all; else two sizes that prove enough spare it.
+    """
     before_s = 0.0
+    is_nightly = not settings().derandomize
     gc.disable()  # as in a gateway that is busy
     try:
         for size in SIZES:
@@ -129,9 +136,17 @@ def hold_linear(make: Callable[[int], Any], work: Callable[[Any], object], label
                 if took_s >= allowed_s:
                     took_s = min(took_s, timed(work, given))
             assert took_s < allowed_s, (label, size, before_s, took_s)
+            is_measured = before_s >= TINY_S / STEP and took_s >= TINY_S
+            if is_measured and took_s <= SURE_RATIO * before_s and not is_nightly:
+                break
             before_s = took_s
     finally:
         gc.enable()
+
+
+def test_the_square_of_a_length_is_found() -> None:
+    with pytest.raises(AssertionError, match="square"):
+        hold_linear(lambda size: size, lambda size: sum(range(size * size // 2000)), "square")
 
 
 def timed(work: Callable[[Any], object], given: Any) -> float:

@@ -56,7 +56,7 @@ class MessagesParser:
     def __init__(self, parser: ChatRequestParser) -> None:
         """Create a parser; `parser` checks the chat documents that it makes."""
         self._parser = parser
-        names = frozenset(field.encode_name for field in msgspec.structs.fields(MessageFields))
+        names = frozenset(MessageFields.__struct_encode_fields__)
         self._guard = JsonGuard(names | PRIVILEGED_FIELDS, item_limits(MessageFields))
 
     def parse(self, body: bytes, betas: list[str] | None = None) -> ChatRequest:
