@@ -100,18 +100,14 @@ class RequestContext:
         self.channel = channel if channel is None or exchange is None else TranslatedChannel(channel, exchange)
         self.exchange = exchange
         """Translation of the request and of its answer; None for chat completions."""
-        self.send = send
-        self.record = record
-        self._timeline = record.timeline
-        self.snapshot = snapshot
-        self.clock = clock
+        self.send, self.record, self._timeline = send, record, record.timeline
+        self.snapshot, self.clock = snapshot, clock
         self.place = RequestPhase.QUEUED
         self.has_started = False
         """True if the status line is out: from here on only an error event can report a failure."""
         self.draft: str | None = None
         """Text of the nearest cached response, for deployments that take predictions; None without one."""
         self.responded_at: float | None = None
-        """Time at which the response began; None before."""
         self.ready_at: float | None = None
         """Time at which the response could have begun; it is held back for a lookup where that pays."""
         self.hold: Callable[[], Awaitable[None]] | None = None
@@ -124,14 +120,12 @@ class RequestContext:
         self.confidence: AnswerConfidence | None = None
         """Confidence by which a cascade decided; None where none did."""
         self.recording: AnswerRecording | None = None
-        """Record of the answer, in the making; None where answers are not recorded."""
         self.cache_salt = b""
         """Salt that separates the tenants' prefixes in an engine's KV cache."""
         self.gone_at: float | None = None
         self.capture: Capture | None = None
-        """Copy of the answer for the cache; None if the cache does not want it."""
+        """Copy of the answer for the cache, whose pending lookup is `lookup`; None if the cache does not want it."""
         self.lookup: CacheLookup | None = None
-        """Pending lookup for that copy."""
         self.semantic_lookup: SemanticLookup | None = None
         """Lookup of similar answers, where the route has one and it has begun."""
         self.begin_lookup: Callable[[bool], SemanticLookup | None] | None = None
@@ -143,20 +137,16 @@ class RequestContext:
         self.was_left = False
         """True if the client has gone while others wait for its answer."""
         self.caller: Caller | None = None
-        """The request's caller; None until it is identified."""
         self.routing_request: RoutingRequest | None = None
-        """The request as routing sees it; set once it is priced."""
         self.flight: InFlightRequest | None = None
         """Exchange whose answer is being passed on."""
         self.price: Price | None = None
-        """Expected price of the request; None where nothing needed it."""
         self.held: BodyReservation | None = None
         """Memory reserved for its body, and for a whole answer to it; None if it is not counted."""
         self.watch: TtftWatch | None = None
         """Watch of its first token; None where the policy has no quotes."""
         self.quota: TenantQuota | None = None
         self.reservation: Reservation | None = None
-        """Units that this request holds of its tenant's quota."""
 
     def enter(self, trial: Trial, caller: Caller) -> tuple[PolicySnapshot, Caller]:
         """Let a canary serve the request from here on."""

@@ -42,12 +42,21 @@ from engine.sampling.grammar_checker import CheckedCompiler, GrammarChecker
 from engine.sampling.grammar_compiler import GrammarCompiler
 from engine.scheduler.admission import Limits
 from engine.scheduler.scheduler import Scheduler
+from engine.step.drafting import Drafter
+from engine.step.step_output import Runner
 from engine.step.tally import CoreTotals
 
 _WARM_UP_S = {"cpu": 0.75, "cuda": 60.0}
 """Warm-up limit in seconds by device type; on a GPU it includes compiling kernels and capturing steps."""
 _TAKE_OVER_WARM_UP_S = 0.5
 """Warm-up limit in seconds on a CPU while clients wait for a core to return; requests then supply the measurements."""
+
+
+class _Sizes(TypedDict):
+    """What bounds made-up batches: the pool's blocks, and the longest sequence that it and the model can hold."""
+
+    num_blocks: int
+    max_model_len: int
 
 
 class _Common(TypedDict):
@@ -87,42 +96,18 @@ def build_core(
         config, loaded = load_with_compiled_code(config, partial(load_models, inbox.post), compiler_crash)
     if standby is not None and not has_fast_memory:
         config = standby.wait(config)
-    machine, model, draft_model = loaded.machine, loaded.model, loaded.draft_model
+    machine, model = loaded.machine, loaded.model
     with outbox.phase("kv_pool"):
-        pool = plan_pool(
-            config,
-            machine,
-            model,
-            draft_model,
-            loaded.max_model_len,
-            num_blocks=config.kv.num_blocks if standby is not None else 0,  # a former core's needs no measuring
-            run_largest_steps=partial(run_largest_steps, config, machine, model, loaded.max_model_len),
-        )
-        num_blocks = pool.num_blocks
-        max_model_len = reachable_model_len(loaded.max_model_len, num_blocks, config.kv.block_size)
+        pool = _pool(config, loaded, is_standby=is_standby)
+        max_model_len = reachable_model_len(loaded.max_model_len, pool.num_blocks, config.kv.block_size)
         runner = make_runner(
             config, machine, model, pool, max_model_len, graphs=machine.graphs, adapters=loaded.adapters
         )
     step_time = StepTimeModel()
     with outbox.phase("warm_up"):
-        stepper = make_stepper(config, machine, model, draft_model, runner, clock)
-        is_short = standby is not None and not has_fast_memory
-        limit_s = _TAKE_OVER_WARM_UP_S if is_short else _WARM_UP_S[machine.device.type]
-        warm_up_steps(
-            config, stepper, step_time, clock, limit_s=limit_s, num_blocks=num_blocks, max_model_len=max_model_len
-        )
-        runner.heads = loaded.heads
-        drafter = make_drafter(
-            config,
-            machine,
-            draft_model,
-            runner.heads,
-            stepper.execute,
-            clock,
-            num_blocks=num_blocks,
-            max_model_len=max_model_len,
-        )
-        runner.release_pool()
+        limit_s = _TAKE_OVER_WARM_UP_S if is_standby and not has_fast_memory else _WARM_UP_S[machine.device.type]
+        sizes = _Sizes(num_blocks=pool.num_blocks, max_model_len=max_model_len)
+        stepper, drafter = _warm_up(config, loaded, runner, step_time, clock, sizes, limit_s)
     blocks = _blocks(config, pool, runner, model)
     tally = CoreTotals()
     limits = _limits(config, max_model_len, model.config.vocab_size)
@@ -141,10 +126,39 @@ def build_core(
     common = _Common(reporter=reporter, observer=StepObserver(meter, step_time, drafter), clock=clock)
     isolated = FaultIsolation(stepper, scheduler.check_integrity)
     ready = _ready(config, loaded, limits, blocks, meter.load(), speculates=drafter is not None)
-    if isinstance(runner, OverlapRunner):
-        next_step = NextStep(scheduler, blocks, runner)
-        return OverlappedStepLoop(scheduler, isolated, inbox, launcher=runner, next_step=next_step, **common), ready
-    return StepLoop(scheduler, isolated, inbox, **common), ready
+    return _step_loop(scheduler, isolated, inbox, blocks, runner, common), ready
+
+
+def _pool(config: CoreConfig, loaded: LoadedModels, *, is_standby: bool) -> PoolPlan:
+    """Return the blocks of the pool: as many as a former core had, or as fit beside the largest step."""
+    return plan_pool(
+        config,
+        loaded.machine,
+        loaded.model,
+        loaded.draft_model,
+        loaded.max_model_len,
+        num_blocks=config.kv.num_blocks if is_standby else 0,  # a former core's needs no measuring
+        run_largest_steps=partial(run_largest_steps, config, loaded.machine, loaded.model, loaded.max_model_len),
+    )
+
+
+def _warm_up(
+    config: CoreConfig,
+    loaded: LoadedModels,
+    runner: ModelRunner,
+    step_time: StepTimeModel,
+    clock: Callable[[], float],
+    sizes: _Sizes,
+    limit_s: float,
+) -> tuple[Runner, Drafter | None]:
+    """Return what executes steps and what proposes draft tokens, both measured with made-up batches."""
+    machine, draft_model = loaded.machine, loaded.draft_model
+    stepper = make_stepper(config, machine, loaded.model, draft_model, runner, clock)
+    warm_up_steps(config, stepper, step_time, clock, limit_s=limit_s, **sizes)
+    runner.heads = loaded.heads
+    drafter = make_drafter(config, machine, draft_model, runner.heads, stepper.execute, clock, **sizes)
+    runner.release_pool()
+    return stepper, drafter
 
 
 def _blocks(config: CoreConfig, pool: PoolPlan, runner: ModelRunner, model: Model) -> BlockManager:
@@ -203,6 +217,21 @@ def _ready(
         resumes_exactly=kernels is not None and kernels.resumes_exactly,
         processor=processor_digest(kernels),
     )
+
+
+def _step_loop(
+    scheduler: Scheduler,
+    isolated: FaultIsolation,
+    inbox: Inbox,
+    blocks: BlockManager,
+    runner: ModelRunner,
+    common: _Common,
+) -> StepLoop:
+    """Return the loop of the runner's kind."""
+    if isinstance(runner, OverlapRunner):
+        next_step = NextStep(scheduler, blocks, runner)
+        return OverlappedStepLoop(scheduler, isolated, inbox, launcher=runner, next_step=next_step, **common)
+    return StepLoop(scheduler, isolated, inbox, **common)
 
 
 def _device_name(machine: Machine) -> str:

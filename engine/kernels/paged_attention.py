@@ -243,12 +243,11 @@ def attend(
     query_at = (row_start + token) * query_stride + (kv_head * GROUP + lanes % GROUP) * HEAD_DIM
     is_number = is_lane[:, None] & (dims < HEAD_DIM)[None, :]
     query = tl.load(query_ptr + query_at[:, None] + dims[None, :], mask=is_number, other=0.0)
-    tiles = _tiles_of_segment(context_len, query_len, block_in_row, BLOCK_Q, TILE, WINDOW, NUM_SEGMENTS)
+    first, end, key_end = _tiles_of_segment(context_len, query_len, block_in_row, BLOCK_Q, TILE, WINDOW, NUM_SEGMENTS)
     running_max, running_sum, accumulated = _attend_tiles(
         query, key_ptr, value_ptr, key_scale_ptr, value_scale_ptr, sink_ptr, block_tables_ptr + row * table_stride,
-        kv_head, context_len - query_len + token, is_lane, tiles[0], tiles[1], tiles[2], scale, slot_stride,
-        NUM_KV_HEADS, HEAD_DIM, HEAD_DIM_PADDED, BLOCK_SIZE, BLOCK_M, TILE, WINDOW, SOFTCAP, IS_QUANTIZED, HAS_SINKS,
-        GROUP,
+        kv_head, context_len - query_len + token, is_lane, first, end, key_end, scale, slot_stride, NUM_KV_HEADS,
+        HEAD_DIM, HEAD_DIM_PADDED, BLOCK_SIZE, BLOCK_M, TILE, WINDOW, SOFTCAP, IS_QUANTIZED, HAS_SINKS, GROUP,
     )  # fmt: skip
     _store_block(
         out_ptr, partial_out_ptr, partial_max_ptr, partial_sum_ptr, flat, is_lane, running_max, running_sum,

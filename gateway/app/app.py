@@ -46,6 +46,7 @@ from gateway.embedding.sentence_encoder import SentenceEncoder
 from gateway.errors import GatewayError, Shed
 from gateway.http.server import Server
 from gateway.limits.body_budget import BodyBudget
+from gateway.machine.process import MachineProcess
 from gateway.policies.policy_file import PolicyRevision, PolicyStatus
 from gateway.policies.reading import PolicyHooks
 from gateway.routing.quality_files import load_predictors
@@ -92,69 +93,29 @@ class Gateway:
         self._status: PolicyStatus | None = None
         self._workers = Workers(name="requests")
         runtime = self._runtime = self._make_runtime(around)
-        memory_limit = memory_limit_bytes(config.process.memory_limit_mb)
-        body_bytes = body_budget_bytes(memory_limit)
-        if member is not None:
-            memory_limit = None if memory_limit is None else member.memory_part_of(memory_limit)
-            body_bytes = member.memory_part_of(body_bytes)
-        self._guard = OverloadGuard(memory_limit_bytes=memory_limit, resident_bytes=resident_bytes)
-        self.bodies = BodyBudget(body_bytes)
+        protection = self._make_protection()
+        self._guard, self.bodies = protection.guard, protection.bodies
         self._embedder = self._make_embedder(load_encoder)
-        self._cache = ResponseCache(
-            config,
-            runtime,
-            match_models=match_models or MatchModels.shipped(),
-            embedder=self._embedder,
-            policy=self.policy,
-            guard=self._guard,
-            member=member,
-        )
-        self._cache.exact.on_doubt = self._note_wrong
-        self._stores = SharedState(config, runtime, self._cache.exact, member)
-        if self._stores.sharing is not None and self._cache.is_in_file:
-            self._stores.sharing.takes_entries = lambda: self._cache.is_semantic
+        self._cache = self._make_cache(match_models or MatchModels.shipped())
+        self._stores = self._make_stores()
         self._quotas = self._stores.quotas
         self._recalls = self._make_recalls(around)
         self.recent = RecentRequests(clock=clock, wall=time.time, name=f"{platform.node()}-{runtime.holder[:-12]}")
         predictors = load_predictors(config.policy.quality_dir)
-        self.control = ControlPlane(
-            config,
-            runtime,
-            self._stores.control,
-            environment=around.environment,
-            predictors=predictors,
-            policy=self.policy,
-            hooks=PolicyHooks(on_revision=self._take_revision, on_status=self._note_status),
-            on_trial=lambda policy, canary: self._rollout.take_trial(policy, canary),
-        )
-        self._cache.on_audit = self.control.note_audit
+        self.control = self._make_control(around, predictors)
         self._own_encoder = OwnEncoder(config, runtime, member=member, embedder=self._embedder)
         self.note_failed_task = runtime.note_failed_task
         self._tasks = BackgroundTasks(runtime.note_failed_task)
         self._rollout = self._make_rollout(around, ejection or EjectionRules(), predictors)
-        observers = (*self.control.watchers(), self.recent.note)
-        self._observability = Observability(config, runtime, observers, self.control.sampler, self.control.answer_log)
-        self._path = RequestPath(
-            config,
-            runtime,
-            policy=self.policy,
-            protection=Protection(guard=self._guard, bodies=self.bodies),
-            cache=self._cache,
-            predictors=predictors,
-            stores=self._stores,
-            observability=self._observability,
-        )
+        self._observability = self._make_observability()
+        self._path = self._make_path(protection, predictors)
         self.pipeline = self._path.pipeline
         self.quotes = self._path.quotes
         self._prober = ReadinessProber(self._deployments, self.log, on_probed=self._path.room.wake, clock=clock)
         self._liveness = LivenessWatch(self._deployments, clock)
         self._feeds = LoadFeeds(self._deployments, clock)
         self._lag: LagMeter | None = None
-        self._machine = (
-            None
-            if member is None
-            else MachineParts(member, runtime, self._cache, lambda: self.room.live(), self._path.open_quotes)
-        )
+        self._machine = None if member is None else self._make_machine(member)
         self._num_drops_counted = 0
         self.room = self._make_room(clock)
         self.server = self._make_server()
@@ -177,6 +138,51 @@ class Gateway:
             workers=self._workers,
             open_store=around.open_store,
         )
+
+    def _make_protection(self) -> Protection:
+        """Return the guards of memory: of a process among those of one gateway with its part of the limits."""
+        memory_limit = memory_limit_bytes(self.config.process.memory_limit_mb)
+        body_bytes = body_budget_bytes(memory_limit)
+        if self.member is not None:
+            memory_limit = None if memory_limit is None else self.member.memory_part_of(memory_limit)
+            body_bytes = self.member.memory_part_of(body_bytes)
+        return Protection(
+            guard=OverloadGuard(memory_limit_bytes=memory_limit, resident_bytes=resident_bytes),
+            bodies=BodyBudget(body_bytes),
+        )
+
+    def _make_cache(self, match_models: MatchModels) -> ResponseCache:
+        cache = ResponseCache(
+            self.config,
+            self._runtime,
+            match_models=match_models,
+            embedder=self._embedder,
+            policy=self.policy,
+            guard=self._guard,
+            member=self.member,
+        )
+        cache.exact.on_doubt = self._note_wrong
+        return cache
+
+    def _make_stores(self) -> SharedState:
+        stores = SharedState(self.config, self._runtime, self._cache.exact, self.member)
+        if stores.sharing is not None and self._cache.is_in_file:
+            stores.sharing.takes_entries = lambda: self._cache.is_semantic
+        return stores
+
+    def _make_control(self, around: Surroundings, predictors: Predictors) -> ControlPlane:
+        control = ControlPlane(
+            self.config,
+            self._runtime,
+            self._stores.control,
+            environment=around.environment,
+            predictors=predictors,
+            policy=self.policy,
+            hooks=PolicyHooks(on_revision=self._take_revision, on_status=self._note_status),
+            on_trial=lambda policy, canary: self._rollout.take_trial(policy, canary),
+        )
+        self._cache.on_audit = control.note_audit
+        return control
 
     def _make_recalls(self, around: Surroundings) -> RecallParts:
         runtime, cache = self._runtime, self._cache
@@ -231,6 +237,26 @@ class Gateway:
         if self.member is not None:
             builder.make_limiter, builder.make_lane = self.member.make_limiter, self.member.make_lane
         return builder
+
+    def _make_observability(self) -> Observability:
+        control = self.control
+        observers = (*control.watchers(), self.recent.note)
+        return Observability(self.config, self._runtime, observers, control.sampler, control.answer_log)
+
+    def _make_path(self, protection: Protection, predictors: Predictors) -> RequestPath:
+        return RequestPath(
+            self.config,
+            self._runtime,
+            policy=self.policy,
+            protection=protection,
+            cache=self._cache,
+            predictors=predictors,
+            stores=self._stores,
+            observability=self._observability,
+        )
+
+    def _make_machine(self, member: MachineProcess) -> MachineParts:
+        return MachineParts(member, self._runtime, self._cache, lambda: self.room.live(), self._path.open_quotes)
 
     def _make_embedder(self, load_encoder: LoadEncoder | None) -> Embedder:
         if self.member is not None and not self.member.is_control:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -50,7 +51,7 @@ from gateway.policies.canary import CanaryTrial
 from gateway.policies.last_day import LastDay
 from gateway.policies.local_copy import COPY_FILE, PolicyCopy, file_copy_name
 from gateway.policies.policy_file import PolicyFile
-from gateway.policies.reading import DocumentReader, PolicyHooks
+from gateway.policies.reading import DocumentReader, PolicyChecks, PolicyHooks
 from gateway.policies.revision import Revision
 from gateway.policies.seed import Seed
 from gateway.policies.source import PolicySource
@@ -95,9 +96,9 @@ class ControlPlane:
 
         `environment` has the keys and secrets that policy and settings name.
         """
-        wall, log, holder = runtime.wall, runtime.log, runtime.holder
+        wall, holder = runtime.wall, runtime.holder
         self._config = config
-        self._log = log
+        self._log = runtime.log
         self._in_force = lambda: policy.current.policy
         self._ids = runtime.ids
         self._wall = wall
@@ -119,31 +120,13 @@ class ControlPlane:
         checks = policy_checks(config, environment, predictors, has_stored_keys=lambda: bool(self.directory.keys))
         reader = DocumentReader(checks)
         hooks = replace(hooks, on_restored=self._note_restored)
-        self.file = PolicyFile(
-            config.policy.document,
-            checks=checks,
-            hooks=hooks,
-            poll_s=config.policy.poll_s,
-            copy=None if config.policy.is_in_store else self._local_copy(file_copy_name(config.policy.document)),
-        )
+        self.file = self._make_file(checks, hooks)
         self.stored = self._make_stored(store, reader, hooks) if config.policy.is_in_store else None
-        self.canaries: Canaries | None = None
-        if self.stored is not None:
-            self.canaries = Canaries(
-                store,
-                self.stored,
-                self.audit,
-                holder=holder,
-                on_trial=on_trial,
-                report=lambda error: log.failure("canary_failed", error),
-                wall=wall,
-                new_id=lambda: f"c{secrets.token_hex(5)}",
-            )
+        self.canaries = None if self.stored is None else self._make_canaries(store, self.stored, holder, on_trial)
         self.tape = _tape(config, holder, wall)
         self.answer_log = _answer_log(config, runtime)
         """Recorded answers; None where none are recorded."""
-        draw_seed = None if self.answer_log is None else lambda: runtime.rng.getrandbits(SEED_BITS)
-        self.sampler = None if self.tape is None else RecordingSampler(self.tape, predictors, draw_seed)
+        self.sampler = self._make_sampler(predictors, runtime.rng)
         """The pipeline's sampler of recorded requests; None where nothing is recorded."""
         self.source = PolicySource(self.stored or self.file, reader=reader, in_force=self._in_force)
 
@@ -161,6 +144,16 @@ class ControlPlane:
             directory.keys.expose()
         return directory
 
+    def _make_file(self, checks: PolicyChecks, hooks: PolicyHooks) -> PolicyFile:
+        settings = self._config.policy
+        return PolicyFile(
+            settings.document,
+            checks=checks,
+            hooks=hooks,
+            poll_s=settings.poll_s,
+            copy=None if settings.is_in_store else self._local_copy(file_copy_name(settings.document)),
+        )
+
     def _make_stored(self, store: Store, reader: DocumentReader, hooks: PolicyHooks) -> StoredPolicy:
         """Create the policy of the store; its seed is the document of the settings."""
         settings = self._config.policy
@@ -173,6 +166,24 @@ class ControlPlane:
             wall=self._wall,
             num_saved=settings.max_revisions,
         )
+
+    def _make_canaries(self, store: Store, stored: StoredPolicy, holder: str, on_trial: OnTrial) -> Canaries:
+        return Canaries(
+            store,
+            stored,
+            self.audit,
+            holder=holder,
+            on_trial=on_trial,
+            report=lambda error: self._log.failure("canary_failed", error),
+            wall=self._wall,
+            new_id=lambda: f"c{secrets.token_hex(5)}",
+        )
+
+    def _make_sampler(self, predictors: Predictors, rng: random.Random) -> RecordingSampler | None:
+        if self.tape is None:
+            return None
+        draw_seed = None if self.answer_log is None else lambda: rng.getrandbits(SEED_BITS)
+        return RecordingSampler(self.tape, predictors, draw_seed)
 
     async def load(self) -> None:
         """Load keys, admins and the policy.

@@ -112,37 +112,29 @@ class RequestPath:
             gate=AdmissionGate(ladder=ladder, clock=clock),
             trims=trims,
         )
+        shared = QuotedStages(admitter=admitter, reader=reader, trims=trims, quotas=quotas, admission=admission)
         quoting = self._make_quoting(runtime, stores)
-        self.pipeline = ChatPipeline(
-            policy,
-            Stages(
-                admitter=admitter,
-                reader=reader,
-                trims=trims,
-                quotas=quotas,
-                cache=cache.stage,
-                admission=admission,
-                quotes=QuoteStage(quoting),
-                forwarder=self._make_forwarder(runtime),
-                follow_up=FollowUp(self.pricer, self.learner, self._shadower),
-            ),
-            recorder=observability.recorder,
-            log=runtime.log,
-            ids=runtime.ids,
-            clock=clock,
-            sampler=observability.sampler,
-            answers=observability.answers,
-        )
-        self.quotes = QuoteEndpoint(
-            lambda: policy.current,
-            QuotedStages(admitter=admitter, reader=reader, trims=trims, quotas=quotas, admission=admission),
-            Quoter(quoting),
-            ids=runtime.ids,
-            log=runtime.log,
-            clock=clock,
-        )
+        stages = self._make_stages(runtime, shared, cache, quoting)
+        self.pipeline = _pipeline(runtime, policy, stages, observability)
+        self.quotes = _quote_endpoint(runtime, policy, shared, quoting)
         """Endpoint of quotes."""
         self._make_dialects(runtime, stores)
+
+    def _make_stages(
+        self, runtime: Runtime, shared: QuotedStages, cache: ResponseCache, quoting: QuoteServices
+    ) -> Stages:
+        """Return the stages of requests: those shared with quotes, and those that only a request passes."""
+        return Stages(
+            admitter=shared.admitter,
+            reader=shared.reader,
+            trims=shared.trims,
+            quotas=shared.quotas,
+            cache=cache.stage,
+            admission=shared.admission,
+            quotes=QuoteStage(quoting),
+            forwarder=self._make_forwarder(runtime),
+            follow_up=FollowUp(self.pricer, self.learner, self._shadower),
+        )
 
     def _make_shadower(self, runtime: Runtime, guard: OverloadGuard) -> Shadower:
         return Shadower(
@@ -272,6 +264,27 @@ class RequestPath:
         await self._shadower.aclose()
         await self.learner.aclose()
         await self.labels.flush()
+
+
+def _pipeline(runtime: Runtime, policy: PolicyInForce, stages: Stages, observability: Observability) -> ChatPipeline:
+    return ChatPipeline(
+        policy,
+        stages,
+        recorder=observability.recorder,
+        log=runtime.log,
+        ids=runtime.ids,
+        clock=runtime.clock,
+        sampler=observability.sampler,
+        answers=observability.answers,
+    )
+
+
+def _quote_endpoint(
+    runtime: Runtime, policy: PolicyInForce, stages: QuotedStages, quoting: QuoteServices
+) -> QuoteEndpoint:
+    return QuoteEndpoint(
+        lambda: policy.current, stages, Quoter(quoting), ids=runtime.ids, log=runtime.log, clock=runtime.clock
+    )
 
 
 def _quotes_elsewhere(member: MachineProcess, runtime: Runtime) -> QuotesElsewhere:

@@ -68,49 +68,20 @@ class ResponseCache:
         self._match_models = match_models
         self._answer_file: AnswerFile | None = None
         self._policy = policy
-        metrics, log, wall = runtime.metrics, runtime.log, runtime.wall
-        self._metrics = metrics
-        self._log = log
+        self._metrics = runtime.metrics
+        self._log = runtime.log
         self.route_stats = RouteStatsTable(match_models.first)
         self.audits = AuditRegistry(self.route_stats, bound_of=self._bound_of, on_level=self._note_level)
         tier = self._make_tier(config, member, runtime)
-        self.exact = ExactCache(tier, wall=wall, on_taken=self._taken, on_wrong=self._wrong, on_purged=self._purged)
-        self.semantic = SemanticTier(
-            tier,
-            track_of=self.audits.track_of,
-            is_barred=self.audits.is_barred,
-            on_failure=lambda error: log.failure("semantic_tier_failed", error),
-            wall=wall,
+        self.exact = ExactCache(
+            tier, wall=self._wall, on_taken=self._taken, on_wrong=self._wrong, on_purged=self._purged
         )
+        self.semantic = self._make_semantic(tier)
         self.embedder = embedder
-        self.auditor = Auditor(
-            requester=BackgroundRequester(rng=runtime.rng, ids=runtime.ids),
-            embedder=self.embedder,
-            stats=self.audits,
-            guard=guard,
-            sink=AuditSink(record=self._settled, count=lambda end: metrics.cache_audits.labels(end).inc()),
-            tasks=BackgroundTasks(lambda _, error: log.failure("audit_failed", error)),
-            rng=runtime.rng,
-            wall=wall,
-        )
-        self.late = LateIndex(
-            self.semantic,
-            embedder,
-            times=self.route_stats.times,
-            count=lambda end: metrics.cache_late_index.labels(end).inc(),
-            clock=runtime.clock,
-        )
-        self.similar = SemanticStage(
-            self.semantic,
-            self.embedder,
-            self.route_stats,
-            self.auditor,
-            late=self.late,
-            clock=runtime.clock,
-            wall=wall,
-            workers=runtime.workers,
-        )
-        self.stage = CacheStage(self.exact, self.similar, BackgroundTasks(log.failure))
+        self.auditor = self._make_auditor(runtime, guard)
+        self.late = self._make_late(runtime)
+        self.similar = self._make_similar(runtime)
+        self.stage = CacheStage(self.exact, self.similar, BackgroundTasks(self._log.failure))
         """The cache's stage in the request pipeline."""
         self._file = IndexFile(config.process.runtime_dir / INDEX_FILE)
         self._journal: AuditJournal | None = None
@@ -135,6 +106,49 @@ class ResponseCache:
             path, wall=runtime.wall, on_failure=lambda error: runtime.log.failure("answers_unreadable", error)
         )
         return SharedTier(file, on_removed=self._removed)
+
+    def _make_semantic(self, tier: ExactTier) -> SemanticTier:
+        return SemanticTier(
+            tier,
+            track_of=self.audits.track_of,
+            is_barred=self.audits.is_barred,
+            on_failure=lambda error: self._log.failure("semantic_tier_failed", error),
+            wall=self._wall,
+        )
+
+    def _make_auditor(self, runtime: Runtime, guard: OverloadGuard) -> Auditor:
+        log, metrics = runtime.log, runtime.metrics
+        return Auditor(
+            requester=BackgroundRequester(rng=runtime.rng, ids=runtime.ids),
+            embedder=self.embedder,
+            stats=self.audits,
+            guard=guard,
+            sink=AuditSink(record=self._settled, count=lambda end: metrics.cache_audits.labels(end).inc()),
+            tasks=BackgroundTasks(lambda _, error: log.failure("audit_failed", error)),
+            rng=runtime.rng,
+            wall=runtime.wall,
+        )
+
+    def _make_late(self, runtime: Runtime) -> LateIndex:
+        return LateIndex(
+            self.semantic,
+            self.embedder,
+            times=self.route_stats.times,
+            count=lambda end: runtime.metrics.cache_late_index.labels(end).inc(),
+            clock=runtime.clock,
+        )
+
+    def _make_similar(self, runtime: Runtime) -> SemanticStage:
+        return SemanticStage(
+            self.semantic,
+            self.embedder,
+            self.route_stats,
+            self.auditor,
+            late=self.late,
+            clock=runtime.clock,
+            wall=runtime.wall,
+            workers=runtime.workers,
+        )
 
     @property
     def is_in_file(self) -> bool:

@@ -322,18 +322,16 @@ class DeploymentForecast:
     # Computation.
 
     def _make(self, now: float, uncached_tokens: int, lane: str) -> TtftForecast:
-        # Almost without helpers: it runs for every candidate of a request, and is the larger part of what a
-        # decision costs.
+        # Almost without helpers: it runs for every candidate, and is the larger part of what a decision costs.
         outstanding, own_model, tpot = self._outstanding, self._by_outstanding[lane], self._tpot
         first_s, each_s = tpot.terms
         # First, because it may assume first tokens.
         ahead, others, late_ratio, latest_ratio = outstanding.look(now, lane)
         num_seqs, num_pending = outstanding.num_seqs, outstanding.num_pending
         seqs, num_running = float(num_seqs), num_seqs
-        step_left_s = 0.0
+        step_left_s = in_step_s = 0.0
         if num_seqs or num_pending:
             # The time for the prompts in the engine's step is counted apart.
-            in_step_s = 0.0
             if num_pending:
                 unread = ahead + others
                 in_step_s = own_model.terms[_OWN_PROMPT] * (unread if unread < _STEP_TOKENS else _STEP_TOKENS)
@@ -354,8 +352,7 @@ class DeploymentForecast:
         else:
             beyond = 0.0
         seconds = (seconds + step_part * step_left_s) * own_model.gain.value(now)
-        reported = None
-        report = self._report
+        reported, report = None, self._report
         if report is not None and now <= self._report_until:
             if report.num_running > num_seqs:
                 num_running = report.num_running
@@ -367,9 +364,8 @@ class DeploymentForecast:
                 seconds = blended((seconds, own_model.error), (model.predict_s(now, reported), model.error))
         if late_ratio > _OVERDUE_RATIO:  # the lane's next request waits far longer than forecast, so this one will too
             seconds *= late_ratio
-        if self._peak.peak > _OVERDUE_RATIO:
-            peak = self._peak.value(now, 1.0)
-            latest_ratio = peak if peak > latest_ratio else latest_ratio
+        if self._peak.peak > _OVERDUE_RATIO and (peak := self._peak.value(now, 1.0)) > latest_ratio:
+            latest_ratio = peak
         return TtftForecast(
             now,
             lane,

@@ -87,35 +87,29 @@ class LiveDeployment:
         health: DeploymentHealth,
         dialect: UpstreamDialect | None = None,
     ) -> None:
-        self.id = deployment.id
+        self.id, self.model = deployment.id, deployment.model
         self.group = group_of(deployment.id)
         """Id of the policy's deployment: that of a member's group, else its own."""
-        self.model = deployment.model
         self.adapters: frozenset[str] = frozenset()
         """Names of the adapters that its engine reports."""
-        self.url = deployment.url
-        self.tls = deployment.tls
+        self.url, self.tls, self.proxy = deployment.url, deployment.tls, deployment.proxy
         self._base_path = b"" if reach.target.base_path else b"/v1"
         """Path after the URL; a URL with a path is the base of the whole API."""
         self.root_path = reach.target.base_path.removesuffix("/v1").encode("ascii")
         """Path of the server's root, below which servers such as vLLM have endpoints beside those of the API."""
         self.chat_path = self.path_of(CHAT.path)
-        """Path of chat completions after the URL."""
         self.dialect = dialect
         """Translation of requests and answers; None for chat completions."""
         self.describe(deployment)
         self.is_bare = not reach.target.base_path and not reach.target.is_builtin
         """True if the URL is the server's root, where an engine also serves its own endpoints."""
-        self.proxy = deployment.proxy
         self._headers = reach.headers
         self.fixed_headers: dict[tuple[bytes, bytes], tuple[tuple[bytes, bytes], ...]] = {}
         """Headers common to many requests, by accepted type and priority; built once."""
-        self.client = client
-        self.limiter = limiter
+        self.client, self.limiter = client, limiter
         self.forecast = DeploymentForecast(client.pulse)
         """Forecast of its latencies, fed by forwarding and by the engine's load report."""
         self.health = health
-        """Health, from the responses so far."""
         self.round_trip = RoundTrip()
         """Round trip of its probes."""
         self.first_bytes = RecentDelays()

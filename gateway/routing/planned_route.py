@@ -107,15 +107,12 @@ class PlannedRoute:
         self.pair_predictors = pair_predictors_of(members, predictors)
         """Predictors of quality from the prompt; empty where the choice does not depend on it."""
         select = served_select(route.select, members, self.pair_predictors)
-        if select is not route.select:
-            route = msgspec.structs.replace(route, select=select)
-        self.route = route
+        route = self.route = route if select is route.select else msgspec.structs.replace(route, select=select)
         self.adapter = adapter
         """Adapter that every candidate uses; None: the models alone."""
         self.has_field_rules = route.images != "any" or route.unknown_fields != "pass"
         """True if the route takes fewer fields or images than the API."""
-        self._rng = rng
-        self._zone = zone
+        self._clock, self._rng, self._zone = clock, rng, zone
         self._first = Attempt(zone=zone)
         self.fallbacks: tuple[PlannedRoute, ...] = ()
         """Routes that are tried in this order when no candidate is fit. Their own fallbacks are not followed."""
@@ -124,43 +121,54 @@ class PlannedRoute:
         """Budget of second attempts beside the first; None if the route has no hedging."""
         self.explore = route.select.explore
         """Rule of random choices; None if the route does not explore."""
-        self._clock = clock
         self.profile: Profile = profile_of(route.select)
         self.reads_prompt = bool(self.pair_predictors) or self.profile.reads_key
         """True if the choice depends on the prompt's content; otherwise `weighed` has nothing to add."""
         self._cascade_pair = _cascade_pair(route.select, members)
-        has_pair = bool(self.pair_predictors) or self._cascade_pair is not None
-        self._strongest = strongest_of(members).id if has_pair else None
+        self._strongest = strongest_of(members).id if self.pair_predictors or self._cascade_pair else None
         self._thresholds = predictors.thresholds
         if self._cascade_pair is not None and route.select.min_quality is not None:
             self._thresholds.want(self._cascade_pair, route.select.min_quality)
         self.candidates = tuple((deployments[item.id], item.weight) for item in route.select.resolved())
         self._members = tuple(live for live, _ in self.candidates)
-        prices = [rules[live.id].cost_per_mtok for live in self._members]
-        self.is_paid = any(price is not None and price.prompt + price.completion > 0.0 for price in prices)
+        self.is_paid = any(_is_priced(rules[live.id]) for live in self._members)
         """True if a candidate has a price, so that each answer from the cache saves money."""
-        is_priced, rated = self.profile.reads_cost, rated_candidates(route.select, members, self.pair_predictors)
-        self.options = tuple(
-            LiveCandidate(rated.get(live.group, rules[live.id]), live, weight, is_priced=is_priced)
-            for live, weight in self.candidates
-        )
-        zones = [(live, rules[live.id].zone) for live in self._members]
-        self._zones = ZoneOrder(zones, zone) if self.profile.reads_distance else None
-        # A draw among all candidates has known probabilities; one among a few drawn before has not.
-        is_sampled = len(self.options) > MANY and self.profile.reads_forecasts and self.explore is None
-        self._shortlist = Shortlist(self.options) if is_sampled else None
-        self.compares_all = self.profile.needs_request and not is_sampled
+        self.options = self._make_options(rules, members)
+        self._zones = self._make_zones(rules)
+        self._shortlist = self._make_shortlist()
+        self.compares_all = self.profile.needs_request and self._shortlist is None
         """True if a decision compares the forecasts of all candidates."""
         self.deployment_ids = tuple(live.id for live, _ in self.candidates)
         self.cache_candidates = "\n".join(sorted({live.model_with(adapter) for live, _ in self.candidates})).encode()
         """Models that may answer: a stored response of theirs may be served wherever the same models may answer."""
-        is_first_sure = self.profile.takes_first and not is_member(self.candidates[0][0].id)
-        is_alone = len(self.candidates) == 1 or (is_first_sure and self.explore is None)
-        self._foregone = self._decide_alone() if is_alone else None
+        self._foregone = self._decide_alone()
         self._slow_starts = tuple({live.slow_start: None for live in self._members if live.slow_start is not None})
         self.context_tokens = _common_context(self._members)
         """Largest context, in tokens, among the candidates; None when that of any one is unknown."""
         self.stream_timeouts, self.plain_timeouts = _timeouts_of(route)
+
+    def _make_options(
+        self, rules: Mapping[str, Deployment], members: Sequence[Deployment]
+    ) -> tuple[LiveCandidate, ...]:
+        """Return the candidates as decisions compare them, with the quality that the choice counts with."""
+        rated = rated_candidates(self.route.select, members, self.pair_predictors)
+        is_priced = self.profile.reads_cost
+        return tuple(
+            LiveCandidate(rated.get(live.group, rules[live.id]), live, weight, is_priced=is_priced)
+            for live, weight in self.candidates
+        )
+
+    def _make_zones(self, rules: Mapping[str, Deployment]) -> ZoneOrder | None:
+        """Return the order of the candidates' zones; None where the choice does not depend on distance."""
+        if not self.profile.reads_distance:
+            return None
+        return ZoneOrder([(live, rules[live.id].zone) for live in self._members], self._zone)
+
+    def _make_shortlist(self) -> Shortlist | None:
+        """Return what draws a few of many candidates; None where a decision weighs all."""
+        # A draw among all candidates has known probabilities; one among a few drawn before has not.
+        is_sampled = len(self.options) > MANY and self.profile.reads_forecasts and self.explore is None
+        return Shortlist(self.options) if is_sampled else None
 
     def wanted(self, tenant: str, control: CacheControl = NO_WISHES) -> CacheIdentity:
         """Return the cache's view of a request of this route."""
@@ -368,11 +376,14 @@ class PlannedRoute:
         by = self.route.select.sticky_by or "conversation"
         return msgspec.structs.replace(routing_request, key=key_of(request, tenant, by, session))
 
-    def _decide_alone(self) -> Decision:
-        """Return the decision for a fit first candidate that no other can beat.
+    def _decide_alone(self) -> Decision | None:
+        """Return the decision for a fit first candidate that no other can beat; None where another can.
 
         It is computed once, because such a decision reads no other candidate.
         """
+        is_first_sure = self.profile.takes_first and not is_member(self.candidates[0][0].id)
+        if len(self.candidates) != 1 and (not is_first_sure or self.explore is not None):
+            return None
         live, weight = self.candidates[0]
         view = DeploymentView(id=live.id, model=live.model, is_ready=True, weight=weight)
         return self.profile.decide([view], FIRST_ATTEMPT, random.Random(0))
@@ -443,6 +454,11 @@ def _cascade_pair(select: Select, members: Sequence[Deployment]) -> tuple[str, s
         return None
     found = weak_and_strong((members[0], strongest_of(members)))
     return None if found is None or found[0] is not members[0] else (found[0].model, found[1].model)
+
+
+def _is_priced(rule: Deployment) -> bool:
+    price = rule.cost_per_mtok
+    return price is not None and price.prompt + price.completion > 0.0
 
 
 def _common_context(members: Sequence[LiveDeployment]) -> int | None:

@@ -96,16 +96,14 @@ def _attention(kind: WeightKind) -> Compiled:
         """Attend for one KV head; `ahead` is the pool of the keys to prefetch for the next head, or 0."""
         model, layer = view(model_at, 1, MODEL)[0], view(layer_at, 1, LAYER)[0]
         step, group = view(step_at, 1, STEP)[0], view(group_at, 1, GROUP)[0]
-        size, block_size = model.head_dim, model.block_size
-        shared = model.num_heads // model.num_kv_heads
+        size, block_size, shared = model.head_dim, model.block_size, model.num_heads // model.num_kv_heads
         token, count, row, place = group.first_token, group.num_tokens, group.row, group.place
         positions = integers(step.positions + 8 * token, count)
         tables = (step.window_tables if layer.is_windowed != 0 else step.tables) + 8 * row * step.table_width
         table = integers(tables, step.table_width)
         first_block = _first_seen(layer, positions[0], block_size)
         num_blocks = positions[count - 1] // block_size + 1
-        base = first_block * block_size
-        num_slots = (num_blocks - first_block) * block_size
+        base, num_slots = first_block * block_size, (num_blocks - first_block) * block_size
         num_queries = count * shared
         # Queries and their sums follow the scores.
         queries = scores + 4 * num_queries * num_slots

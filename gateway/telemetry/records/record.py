@@ -215,13 +215,10 @@ class RequestRecord:
         """Error code of the envelope, if any."""
         self.detail: str | None = None
         """Description of what happened, for the log only."""
-        self.tenant = ""
-        self.lane = ""
+        self.tenant = self.lane = ""
         self.model = ""
         """Model name in the request."""
-        self.route = ""
-        self.policy = ""
-        self.deployment = ""
+        self.route = self.policy = self.deployment = ""
         self.cache = CacheResult.BYPASS
         self.trimmed: tuple[tuple[str, int], ...] = ()
         """Tokens cut by each trimming strategy."""
@@ -264,9 +261,7 @@ class RequestRecord:
         """Features of the request for the recording; None where nothing is recorded."""
         self.trace: TraceContext | None = None
         """Trace of the request; None when it is not traced."""
-        self.num_chunks = 0
-        self.bytes_in = 0
-        self.bytes_out = 0
+        self.num_chunks = self.bytes_in = self.bytes_out = 0
         self.client_request_id: str | None = None
 
     @property
