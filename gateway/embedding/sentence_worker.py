@@ -22,8 +22,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.embedding.folder_graph import FolderGraph, GraphUnusable, graph_in
-
 INSTALL: Final = "pip install 'penstock[encoders]'"
 _FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _LEAST_NORM: Final = 1e-12
@@ -72,6 +70,8 @@ def _load(name: str) -> tuple[_Encode, str, str]:
     """Return the encoding, its backend, and why a graph of the folder is not used."""
     if is_function(name):
         return _function(name), "function", ""
+    from gateway.embedding.folder_graph import FolderGraph, GraphUnusable, graph_in  # the gateway imports this module
+
     folder, reason = Path(name), ""
     graph = graph_in(folder)
     if graph is not None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-import cel
-
 from routing_policies.conditions.checker import Checker
 from routing_policies.conditions.tokens import ConditionError
 
@@ -29,6 +27,8 @@ class Condition:
 
     def __init__(self, source: str) -> None:
         """Check and compile the source; raises ConditionError."""
+        import cel  # only a policy with conditions pays for its imports: 28 MB
+
         checker = Checker(source)
         checker.check()
         try:
@@ -72,6 +72,8 @@ class Condition:
 
 def _check_pattern(pattern: str) -> None:
     """Check that the pattern engine accepts a pattern; raises ConditionError."""
+    import cel  # as above
+
     try:
         cel.evaluate(f'"".matches({pattern})', {})
     except (ValueError, TypeError, RuntimeError) as error:

@@ -16,8 +16,6 @@ from math import lcm
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Final
 
-import cel
-
 from routing_policies.conditions.checker import Checker
 from routing_policies.conditions.condition import MAX_TEXT_CHARS, Condition
 from routing_policies.conditions.tokens import ConditionToken, tokens
@@ -372,4 +370,6 @@ def _equal_to(constants: tuple[str, ...]) -> TextAtom:
 
 
 def _constant_of(word: ConditionToken) -> str:
+    import cel  # as in `Condition`
+
     return str(cel.evaluate(word.text, {}))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -186,3 +188,10 @@ async def test_policy_changes_leave_nothing_behind_even_without_the_collector(tm
             assert not live_objects() - before
         finally:
             gc.enable()
+
+
+def test_a_gateway_imports_no_library_that_only_some_settings_or_policies_need() -> None:
+    """Conditions, encoders, images, Redis and DNS: each costs every process memory and time to start."""
+    some = ["cel", "faiss", "onnxruntime", "tokenizers", "torch", "PIL", "redis", "dns", "authlib"]
+    command = f"import sys, gateway.app.app; print([name for name in {some} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", command], capture_output=True, text=True).stdout == "[]\n"
