@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from gateway.access.local_token import FILE_NAME, read_token
 from gateway.config.settings import bundled_policy_path
@@ -241,6 +241,25 @@ def test_a_change_is_rolled_back(hand: Hand) -> None:
     expect(hand.page.locator("#message")).to_contain_text("Rolled back", timeout=PATIENCE_MS)
     assert hand.num_clicks <= MAX_CLICKS
     assert "latency_first" not in document_of(hand)
+
+
+def test_an_answer_about_an_earlier_draft_does_not_clear_what_a_field_cannot_read(hand: Hand) -> None:
+    page = hand.page
+    page.goto("/admin/policy")
+    expect(page.locator("#verdict")).to_contain_text("In force", timeout=PATIENCE_MS)
+    held: list[Route] = []
+    page.route("**/admin/api/policy/check", lambda route: held.append(route))
+    first_token = page.get_by_label("First token, ms").first
+    with page.expect_request("**/admin/api/policy/check"):
+        first_token.fill("9000")
+    first_token.fill("soon")
+    complaint = page.locator("#form").get_by_text("Must be a number")
+    expect(complaint).to_be_visible()
+    with page.expect_response("**/admin/api/policy/check"):
+        held.pop().continue_()
+    expect(page.locator("#verdict")).to_contain_text("Valid", timeout=PATIENCE_MS)
+    expect(complaint).to_be_visible()
+    expect(first_token).to_have_value("soon")
 
 
 def test_cache_entries_are_listed_and_then_removed(hand: Hand, gateway: tuple[Addresses, Path]) -> None:

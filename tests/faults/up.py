@@ -49,7 +49,7 @@ class UpProcess:
 
     async def ready(self) -> None:
         """Wait until it reports it, and the gateway's first lines, which are written in batches, are there."""
-        await self.until(lambda: "| ready after" in self.text and bool(self.lines("started")))
+        await self.until(lambda: "| curl http" in self.text and bool(self.lines("started")))
 
     @property
     def port(self) -> int:

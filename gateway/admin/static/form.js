@@ -45,8 +45,9 @@ class Control {
   take(text) {
     this.taken = text;
     const value = text === "" ? undefined : this.isText ? text : round(Number(text.replace("%", "")) / this.scale);
-    if (Number.isNaN(value)) return this.complain(["Must be a number."]);
-    this.section.set(this, value);
+    this.isNaN = Number.isNaN(value);
+    if (this.isNaN) this.complain([]);
+    else this.section.set(this, value);
   }
   start() {
     if (this.options) return [...this.element.querySelectorAll("input")].at(-1)?.value;
@@ -54,12 +55,15 @@ class Control {
   }
   show(value) {
     if (this.isChoice) return this.element.querySelectorAll("input").forEach((radio) => (radio.checked = radio.value === value));
-    if (this.typing || (document.activeElement === this.input && this.input.ariaInvalid === "true")) return;
+    const isHere = document.activeElement === this.input;
+    if (this.typing || (isHere && this.input.ariaInvalid)) return;
     const text = value == null ? "" : String(typeof value === "number" ? round(value * this.scale) : value);
-    if (document.activeElement !== this.input || this.taken === undefined) this.input.value = text;
+    if (!isHere || this.taken === undefined) [this.input.value, this.isNaN] = [text];
     this.taken = this.input.value.trim();
   }
+  // What the field itself cannot read is no part of the draft, so an answer about an earlier draft does not clear it.
   complain(messages) {
+    if (this.isNaN) messages = ["Must be a number."];
     this.why.hidden = !messages.length;
     fill(this.why, messages.join(" "));
     if (this.input) this.input.ariaInvalid = messages.length ? "true" : null;

@@ -22,7 +22,7 @@ HARD_QUESTION: Final = "Which of Croatia or Hungary has the lowest shipping pric
 ANY_QUESTION: Final = "Write a haiku about rain on a tin roof."
 """A request that every general model has an answer to."""
 ANY_BEGINNING: Final = "The best thing about rain on a tin roof is"
-"""The same for a model that only continues texts."""
+"""A beginning that every model which only continues texts can continue."""
 
 Tour = Literal["first_run", "pair", "plain", "completions"]
 
