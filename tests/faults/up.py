@@ -17,6 +17,8 @@ import httpx
 
 from tests.faults.processes import ROOT, START_TIMEOUT_S
 
+_PUBLIC = re.compile(r"curl http://127\.0\.0\.1:(\d+)/v1")
+_ADMIN = re.compile(r"admin on 127\.0\.0\.1:(\d+);")
 POLICY = """\
 schema_version: 1
 deployments: [{{id: only, url: "unix:{engine}", model: tiny, limits: {{max_in_flight: 1000}}}}]
@@ -49,17 +51,17 @@ class UpProcess:
 
     async def ready(self) -> None:
         """Wait until it reports it, and the gateway's first lines, which are written in batches, are there."""
-        await self.until(lambda: "| curl http" in self.text and bool(self.lines("started")))
+        await self.until(lambda: _PUBLIC.search(self.text) is not None and bool(self.lines("started")))
 
     @property
     def port(self) -> int:
         """Of the public listener."""
-        return self._number(r"curl http://127\.0\.0\.1:(\d+)/v1")
+        return self._number(_PUBLIC)
 
     @property
     def admin_port(self) -> int:
         """Of the admin listener."""
-        return self._number(r"admin on 127\.0\.0\.1:(\d+);")
+        return self._number(_ADMIN)
 
     def gateway_pid(self) -> int:
         """The gateway's process."""
@@ -99,8 +101,8 @@ class UpProcess:
         self.process.send_signal(signal.SIGTERM)
         return await asyncio.wait_for(self.process.wait(), 40)
 
-    def _number(self, pattern: str) -> int:
-        found = re.search(pattern, self.text)
+    def _number(self, pattern: re.Pattern[str]) -> int:
+        found = pattern.search(self.text)
         assert found is not None, self.text[-3000:]
         return int(found[1])
 
