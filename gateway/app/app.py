@@ -140,7 +140,7 @@ class Gateway:
         )
 
     def _make_protection(self) -> Protection:
-        """Return the guards of memory: of a process among those of one gateway with its part of the limits."""
+        """Return the guards of memory; one of several processes of a gateway gets its part of the limits."""
         memory_limit = memory_limit_bytes(self.config.process.memory_limit_mb)
         body_bytes = body_budget_bytes(memory_limit)
         if self.member is not None:

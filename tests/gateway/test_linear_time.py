@@ -46,8 +46,10 @@ MAX_RATIO: Final = 4 * STEP
 TINY_S: Final = 0.02
 """Shorter times prove nothing about a ratio."""
 MAX_S: Final = 10.0
+SHORT: Final = 2 * 1024
+"""Size whose time tells what does not depend on the length."""
 SURE_RATIO: Final = 12
-"""A square that lengthens the first step by no more than this lengthens the next by less than MAX_RATIO."""
+"""Where the second step adds no more than this times the first, a square makes the third less than MAX_RATIO."""
 
 Fill = Callable[[int], str]
 
@@ -122,12 +124,14 @@ def called(count: int, result: str) -> ChatRequest:
 def hold_linear(make: Callable[[int], Any], work: Callable[[Any], object], label: str) -> None:
     """Where a time looks too long the better of three counts: others work on this machine, too.
 
-    The nightly check measures the largest size of all; else two sizes that prove enough spare it.
+    The nightly check always measures the largest size; other runs skip it where the smaller ones suffice.
     """
-    before_s = 0.0
-    is_nightly = not settings().derandomize
+    before_s = added_s = 0.0
+    is_nightly = settings.get_current_profile_name() == "nightly"
     gc.disable()  # as in a gateway that is busy
     try:
+        work(make(SHORT))
+        shortest_s = timed(work, make(SHORT))
         for size in SIZES:
             given = make(size)
             allowed_s = min(MAX_S, MAX_RATIO * max(before_s, TINY_S / STEP)) if before_s else MAX_S
@@ -136,8 +140,8 @@ def hold_linear(make: Callable[[int], Any], work: Callable[[Any], object], label
                 if took_s >= allowed_s:
                     took_s = min(took_s, timed(work, given))
             assert took_s < allowed_s, (label, size, before_s, took_s)
-            is_measured = before_s >= TINY_S / STEP and took_s >= TINY_S
-            if is_measured and took_s <= SURE_RATIO * before_s and not is_nightly:
+            added_before_s, added_s = added_s, took_s - (before_s or shortest_s)
+            if not is_nightly and added_before_s >= TINY_S / STEP and added_s <= SURE_RATIO * added_before_s:
                 break
             before_s = took_s
     finally:

@@ -61,7 +61,7 @@ class Control {
     if (!isHere || this.taken === undefined) [this.input.value, this.isNaN] = [text];
     this.taken = this.input.value.trim();
   }
-  // What the field itself cannot read is no part of the draft, so an answer about an earlier draft does not clear it.
+  // What a field with the focus cannot read is no part of the draft: an answer about an earlier draft does not clear it.
   complain(messages) {
     if (this.isNaN) messages = ["Must be a number."];
     this.why.hidden = !messages.length;

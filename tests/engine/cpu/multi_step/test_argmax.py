@@ -20,7 +20,7 @@ def read(logits: list[list[float]]) -> tuple[list[int], list[int]]:
 @pytest.mark.parametrize(
     ("probability", "confidence"), [(0.3, 0), (0.49, 0), (0.51, 1), (0.74, 1), (0.76, 2), (0.99, 6), (0.99999, 9)]
 )
-def test_sureness_is_how_often_the_doubt_was_halved(probability: float, confidence: int) -> None:
+def test_the_confidence_class_is_how_often_the_doubt_was_halved(probability: float, confidence: int) -> None:
     others = math.log((1 - probability) / 4)
     tokens, kinds = read([[others, others, math.log(probability), others, others]])
     assert tokens == [2]
