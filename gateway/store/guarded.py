@@ -201,10 +201,10 @@ class GuardedStore(OuterStore):
                 raise
             late = f"{attempt.operation}: no answer within {attempt.timeout_s * 1000:.0f} ms"
             error = StoreUnavailable(StoreLoss.SLOW, late)
-            self._note_failure(attempt, error)
+            self._note_failure(attempt, error, began_at=started_at)
             raise error from None
         except StoreUnavailable as error:
-            self._note_failure(attempt, error)
+            self._note_failure(attempt, error, began_at=started_at)
             raise
         finally:
             patience.end()
@@ -216,20 +216,20 @@ class GuardedStore(OuterStore):
     def _note_answer(self, node: str) -> None:
         breaker = self._breaker(node)
         was_open = not breaker.is_closed
-        breaker.note_success()
+        breaker.note_success(self._clock())
         if self._is_up is not True and not self._are_some_open:
             self._set_up("")
         if was_open:
             self._on_back()
 
-    def _note_failure(self, attempt: _Attempt[R], error: StoreUnavailable) -> None:
+    def _note_failure(self, attempt: _Attempt[R], error: StoreUnavailable, *, began_at: float) -> None:
         """Note a failure; a store that has an answer to it can be read, and may take the next write."""
         self._observer.failed(attempt.operation, error.reason)
         if error.reason in _ANSWERS:
             self._note_answer(attempt.node)
             return
         breaker = self._breaker(attempt.node)
-        breaker.note_failure(self._clock(), is_sure=error.reason in _SURE)
+        breaker.note_failure(self._clock(), began_at=began_at, is_sure=error.reason in _SURE)
         if self._is_up is not False and not breaker.is_closed:
             self._set_up(f"{attempt.node}: {error}" if attempt.node else str(error), is_up=False)
 

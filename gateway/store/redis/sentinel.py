@@ -2,7 +2,8 @@
 
 The library consults one after the other, so that one which is frozen or cut off costs its whole timeout, and one that
 is cut off from the others may still name the old primary. Here the answer with the newest configuration counts, once
-more than half of the Sentinels have answered.
+more than half of the Sentinels have answered. Of equally new ones a quorum's counts ("objectively down"), then one that
+reaches the primary: a Sentinel that fails to reach it for a moment does not decide alone.
 """
 
 from __future__ import annotations
@@ -51,11 +52,14 @@ class PrimaryFinder(Sentinel):
             if state is None:
                 continue
             num += 1
-            if newest is None or int(state["config-epoch"]) > int(newest["config-epoch"]):
+            if newest is None or self._weight(state, service_name) > self._weight(newest, service_name):
                 newest = state
             if num > len(answers) // 2 and self.check_master_state(newest, service_name):
                 break
         return newest
+
+    def _weight(self, state: dict[str, Any], service_name: str) -> tuple[int, bool, bool]:
+        return int(state["config-epoch"]), bool(state["is_odown"]), self.check_master_state(state, service_name)
 
     async def _state_at(self, sentinel: Redis, service_name: str) -> dict[str, Any] | None:
         try:

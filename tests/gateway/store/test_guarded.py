@@ -181,6 +181,23 @@ async def test_a_trial_that_hangs_does_not_delay_the_next() -> None:
     await store.aclose()
 
 
+async def test_trials_that_hang_at_a_replaced_primary_do_not_lose_the_new_one() -> None:
+    store, moody, heard = guarded(timeout_s=0.3)
+    moody.error = StoreUnavailable(StoreLoss.DOWN, "refused")
+    with pytest.raises(StoreUnavailable):
+        await store.get("s", "k")
+    moody.delay_s, moody.error = 5.0, None  # the primary is frozen
+    trials = [asyncio.create_task(store.ping()) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    moody.delay_s = 0.0  # another one is the primary now
+    await store.ping()
+    assert heard.states == [False, True]
+    for outcome in await asyncio.gather(*trials, return_exceptions=True):
+        assert isinstance(outcome, StoreUnavailable)
+    assert heard.states == [False, True]
+    assert await store.get("s", "k") is not None
+
+
 async def test_a_store_that_stays_slow_stays_lost() -> None:
     store, moody, heard = guarded(timeout_s=0.02)
     moody.delay_s = 0.1  # answers, but never in time

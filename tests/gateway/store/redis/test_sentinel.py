@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Sequence
+from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
+from redis.asyncio import Redis
+from redis.asyncio.sentinel import MasterNotFoundError
 
 from gateway.store.base import StoreUnavailable
+from gateway.store.redis.sentinel import PrimaryFinder
 from tests.gateway.store.conftest import open_at
-from tests.gateway.store.redis_server import SentinelSet
+from tests.gateway.store.redis_server import SentinelSet, until
+
+
+class ScriptedFinder(PrimaryFinder):
+    """A finder whose Sentinels answer in order, each with what it says of the primary."""
+
+    def __init__(self, order: Sequence[str]) -> None:
+        super().__init__([(says, 26379) for says in order])  # type: ignore[no-untyped-call]
+
+    async def _state_at(self, sentinel: Redis, service_name: str) -> dict[str, Any] | None:
+        for _ in range(10 * self.sentinels.index(sentinel)):
+            await asyncio.sleep(0)
+        says = sentinel.connection_pool.connection_kwargs["host"]
+        state = {"ip": "10.0.0.1", "port": 6379, "config-epoch": 3, "num-other-sentinels": 2, "is_master": True}
+        return {**state, "is_sdown": says != "up", "is_odown": says == "odown"}
 
 
 async def test_sentinels_that_hang_cost_no_time(sentinel_set: SentinelSet, space: str) -> None:
@@ -22,6 +43,34 @@ async def test_sentinels_that_hang_cost_no_time(sentinel_set: SentinelSet, space
         await store.aclose()
     finally:
         sentinel_set.sentinels[0].thaw()
+
+
+async def test_a_sentinel_that_alone_fails_to_reach_the_primary_does_not_decide(tmp_path: Path, space: str) -> None:
+    servers = SentinelSet(tmp_path)
+    try:
+        servers.start()
+        first = servers.sentinels[0].admin
+        first.sentinel_set(servers.SERVICE, "down-after-milliseconds", 1)  # later than that with every answer
+        until(lambda: first.sentinel_master(servers.SERVICE)["is_sdown"], "a Sentinel without its primary")
+        for number in range(20):  # whichever answers first
+            store = open_at(servers.url)
+            assert await store.put(space, f"k{number}", b"v") == number + 1
+            await store.aclose()
+        assert not first.sentinel_master(servers.SERVICE)["is_odown"]
+    finally:
+        servers.kill()
+
+
+@pytest.mark.parametrize("order", [*permutations(("up", "sdown", "odown"))])
+async def test_the_primary_is_down_where_one_of_the_first_sentinels_knows_that_a_quorum_agrees(
+    order: tuple[str, ...],
+) -> None:
+    finder = ScriptedFinder(order)
+    if "odown" in order[:2]:
+        with pytest.raises(MasterNotFoundError, match="down, and no other"):
+            await finder.discover_master("any")
+    else:  # more than half have answered, and one of these reaches the primary
+        assert await finder.discover_master("any") == ("10.0.0.1", 6379)
 
 
 async def test_one_sentinel_of_three_is_enough_after_a_while(tmp_path: Path, space: str) -> None:
