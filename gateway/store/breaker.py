@@ -51,7 +51,7 @@ class Breaker:
         self._pause_s = FIRST_PAUSE_S
 
     def note_failure(self, now: float, *, began_at: float, is_sure: bool) -> None:
-        """Note the failure of what began at a time; a sure one, such as a refused connection, opens the breaker at once.
+        """Note a failure of what began then; a sure one, such as a refused connection, opens the breaker at once.
 
         What began before the breaker last closed does not count: a trial may still hang at a server that was replaced.
         """

@@ -436,7 +436,7 @@ class Fleet:
 
     async def _change(self, replica: Replica, method: str, path: str, body: Any, **headers: str) -> Reply:
         reply = await replica.admin(method, path, body, **headers)
-        assert reply.status in (200, 201), (path, reply.status, reply.body[:500])
+        assert reply.status in (200, 201), f"{path}: {reply.status} {reply.body[:500]!r}\n{self.troubles()}"
         self.num_changes += 1
         return reply
 

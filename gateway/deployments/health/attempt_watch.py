@@ -33,7 +33,9 @@ class AttemptWatchOwner(Protocol):
         """Record an exchange that succeeded."""
         ...
 
-    def note_failure(self, now: float, kind: FailureKind, *, is_probe: bool = False) -> None:
+    def note_failure(
+        self, now: float, kind: FailureKind, *, since: float | None = None, is_probe: bool = False
+    ) -> None:
         """Record an exchange that failed."""
         ...
 
@@ -93,7 +95,7 @@ class AttemptWatch:
         """End with a failure of the deployment."""
         health = self._end()
         if health is not None:
-            health.note_failure(now, kind, is_probe=self.is_probe)
+            health.note_failure(now, kind, since=self.began_at, is_probe=self.is_probe)
 
     def dropped(self) -> None:
         """End without a verdict: the client left, or another attempt was faster."""

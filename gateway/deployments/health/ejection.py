@@ -9,6 +9,7 @@ The module is pure: the time is passed in, and there is no timer.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -83,6 +84,7 @@ class Ejection:
     __slots__ = (
         "_at",
         "_backoff_s",
+        "_began_anew_at",
         "_consecutive",
         "_failed",
         "_is_probing",
@@ -108,6 +110,7 @@ class Ejection:
         """True while the deployment is neither ejected nor half open."""
         self._backoff_s = rules.first_s
         self._restored_at: float | None = None
+        self._began_anew_at = -math.inf
         self._is_probing = False
         self.ejected_at = 0.0
         """Instant of the last ejection."""
@@ -139,9 +142,12 @@ class Ejection:
         self._consecutive = 0
         self._count(now, failed=0.0)
 
-    def fail(self, now: float) -> bool:
-        """Count a failed exchange; return True when it ejects the deployment. Ejected ones stay unchanged."""
-        if self._until is not None:
+    def fail(self, now: float, *, began_at: float) -> bool:
+        """Count a failed exchange; return True when it ejects the deployment.
+
+        Ejected ones stay unchanged. An exchange that began before the deployment returned says nothing of it now.
+        """
+        if self._until is not None or began_at < self._began_anew_at:
             return False
         self._consecutive += 1
         self._count(now, failed=1.0)
@@ -170,6 +176,7 @@ class Ejection:
             self._tally.num_ejected -= 1
             self._restored_at = now
         self._until = None
+        self._began_anew_at = now
         self.is_in_rotation = True
         self._consecutive = 0
         self._failed = self._total = 0.0

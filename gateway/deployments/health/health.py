@@ -146,11 +146,13 @@ class DeploymentHealth:
             ejection.restore(now)
             self._note_fitness()
 
-    def note_failure(self, now: float, kind: FailureKind, *, is_probe: bool = False) -> None:
-        """Record a failed exchange, which may eject; a failed probe ejects again, for longer."""
+    def note_failure(
+        self, now: float, kind: FailureKind, *, since: float | None = None, is_probe: bool = False
+    ) -> None:
+        """Record a failed exchange, begun at `since`, which may eject; a failed probe ejects again, for longer."""
         if is_probe and not self._ejection.is_in_rotation:
             self._eject(now, kind)
-        elif self._ejection.fail(now):
+        elif self._ejection.fail(now, began_at=now if since is None else since):
             self._note_ejected(now, kind)
 
     def note_pushback(self, now: float, retry_after_s: float) -> None:

@@ -112,6 +112,20 @@ def test_requests_from_before_the_ejection_neither_end_nor_lengthen_it() -> None
     assert subject.health.returns_at() == 3.0
 
 
+def test_requests_from_before_the_return_do_not_eject_again() -> None:
+    """As streams of an engine whose machine was frozen, which end by their timeouts long after another took over."""
+    subject = Subject()
+    old = [subject.health.begin(0.0) for _ in range(9)]
+    subject.fail(1.0, 3)
+    subject.health.begin(3.0).succeeded(3.1)
+    for each in old:
+        each.failed(4.0, FailureKind.TIMEOUT)
+    assert subject.health.is_fit
+
+    subject.fail(4.0, 3)
+    assert subject.health.is_ejected(4.0)
+
+
 def test_a_success_in_spite_of_the_ejection_ends_it() -> None:
     subject = Subject()
     subject.fail(1.0, 3)

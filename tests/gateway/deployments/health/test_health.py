@@ -19,7 +19,10 @@ def test_a_new_process_starts_with_a_clean_record() -> None:
     subject = Subject()
     subject.fail(0.0, 3)
     subject.health.note_pushback(0.0, 20.0)
+    of_the_old_one = [subject.health.begin(0.5) for _ in range(3)]
     subject.health.reset(1.0)
+    for each in of_the_old_one:
+        each.failed(1.5, FailureKind.BROKEN)
 
     assert subject.health.is_fit
     assert not subject.health.pushback_s(1.0)
