@@ -14,10 +14,10 @@ MAX_PAUSE_S: Final = 0.5
 class Breaker:
     """A circuit breaker, closed or open; its watcher alone tries an open one, at intervals that double."""
 
-    __slots__ = ("_closed_at", "_failures", "_pause_s", "_retry_at")
+    __slots__ = ("_answered_at", "_failures", "_pause_s", "_retry_at")
 
     def __init__(self) -> None:
-        self._closed_at = -math.inf
+        self._answered_at = -math.inf
         self._failures = 0
         self._retry_at: float | None = None
         self._pause_s = FIRST_PAUSE_S
@@ -44,8 +44,7 @@ class Breaker:
 
     def note_success(self, now: float) -> None:
         """Close the breaker after a success."""
-        if self._retry_at is not None:
-            self._closed_at = now
+        self._answered_at = now
         self._failures = 0
         self._retry_at = None
         self._pause_s = FIRST_PAUSE_S
@@ -53,9 +52,9 @@ class Breaker:
     def note_failure(self, now: float, *, began_at: float, is_sure: bool) -> None:
         """Note a failure of what began then; a sure one, such as a refused connection, opens the breaker at once.
 
-        What began before the breaker last closed does not count: a trial may still hang at a server that was replaced.
+        What began before the last success does not count: it may still hang at a server that was replaced.
         """
-        if began_at < self._closed_at:
+        if began_at < self._answered_at:
             return
         self._failures += 1
         if self._retry_at is None and (is_sure or self._failures >= FAILURES_TO_OPEN):

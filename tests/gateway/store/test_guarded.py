@@ -181,6 +181,20 @@ async def test_a_trial_that_hangs_does_not_delay_the_next() -> None:
     await store.aclose()
 
 
+async def test_operations_that_hang_at_a_replaced_primary_do_not_lose_the_new_one() -> None:
+    """Not one of them has failed yet when the first answer of the new one comes."""
+    store, moody, heard = guarded(timeout_s=0.3)
+    moody.delay_s = 5.0
+    hanging = [asyncio.create_task(store.get("s", "k")) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    moody.delay_s = 0.0
+    assert await store.get("s", "k") is not None
+    for outcome in await asyncio.gather(*hanging, return_exceptions=True):
+        assert isinstance(outcome, StoreUnavailable)
+    assert heard.states == [True]
+    assert await store.get("s", "k") is not None
+
+
 async def test_trials_that_hang_at_a_replaced_primary_do_not_lose_the_new_one() -> None:
     store, moody, heard = guarded(timeout_s=0.3)
     moody.error = StoreUnavailable(StoreLoss.DOWN, "refused")
