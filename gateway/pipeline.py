@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.access.api_keys import Caller
-from gateway.admission.admitter import Admission, Admitter, draining
+from gateway.admission.admitter import Admission, draining
 from gateway.admission.context_check import may_be_hopeless
-from gateway.admission.gate import AdmissionDecision, AdmissionStage
-from gateway.admission.quota_stage import QuotaStage
-from gateway.admission.request_reader import RequestReader
+from gateway.admission.gate import AdmissionDecision
 from gateway.background.follow_up import FollowUp
 from gateway.cache.cache_stage import CacheStage
 from gateway.cache.exact.capture import Capture
@@ -34,6 +32,7 @@ from gateway.errors import (
 from gateway.forwarding.forward import Forwarder
 from gateway.http.asgi import ClientGone, Header, Receive, Scope, Send, is_draining, respond, until_gone
 from gateway.quotes.serving.open_quotes import OpenQuote
+from gateway.quotes.serving.quote_endpoint import QuotedStages
 from gateway.quotes.serving.quote_stage import QuoteStage
 from gateway.request_context import RequestContext
 from gateway.routing.planned_route import PlannedRoute
@@ -45,7 +44,6 @@ from gateway.telemetry.records.answer_log import AnswerLog
 from gateway.telemetry.records.answer_record import AnswerRecording
 from gateway.telemetry.records.record import RequestRecord
 from gateway.timeline import Clock, Outcome, RequestIds, Stage
-from gateway.trimming.trim_stage import TrimStage
 
 CLIENT_CLOSED_REQUEST: Final = 499
 _NO_HEADERS: Final[dict[str, str]] = {}
@@ -53,14 +51,10 @@ _NO_HEADERS: Final[dict[str, str]] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
-    """The stages that a request passes, in this order."""
+    """The stages that a request passes: `shared` are those of a quote's request, too."""
 
-    admitter: Admitter
-    reader: RequestReader
-    trims: TrimStage
-    quotas: QuotaStage
+    shared: QuotedStages
     cache: CacheStage
-    admission: AdmissionStage
     forwarder: Forwarder
     follow_up: FollowUp
     quotes: QuoteStage
@@ -83,12 +77,12 @@ class ChatPipeline:
     ) -> None:
         """Create the pipeline; `sampler` records requests, `answers` their answers too, and None records nothing."""
         self._policy = policy
-        self._admitter = stages.admitter
-        self._reader = stages.reader
-        self._trims = stages.trims
-        self._quotas = stages.quotas
+        self._admitter = stages.shared.admitter
+        self._reader = stages.shared.reader
+        self._trims = stages.shared.trims
+        self._quotas = stages.shared.quotas
         self._cache = stages.cache
-        self._admission = stages.admission
+        self._admission = stages.shared.admission
         self._forwarder = stages.forwarder
         self._follow_up = stages.follow_up
         self._quotes = stages.quotes

@@ -53,10 +53,12 @@ _TAKE_OVER_WARM_UP_S = 0.5
 
 
 class _Sizes(TypedDict):
-    """What bounds made-up batches: the pool's blocks, and the longest sequence that it and the model can hold."""
+    """Bounds of the batches with which the warm-up measures steps."""
 
     num_blocks: int
+    """Blocks of the KV pool."""
     max_model_len: int
+    """Tokens of the longest sequence that the pool and the model can hold."""
 
 
 class _Common(TypedDict):

@@ -114,27 +114,17 @@ class RequestPath:
         )
         shared = QuotedStages(admitter=admitter, reader=reader, trims=trims, quotas=quotas, admission=admission)
         quoting = self._make_quoting(runtime, stores)
-        stages = self._make_stages(runtime, shared, cache, quoting)
+        stages = Stages(
+            shared=shared,
+            cache=cache.stage,
+            forwarder=self._make_forwarder(runtime),
+            follow_up=FollowUp(self.pricer, self.learner, self._shadower),
+            quotes=QuoteStage(quoting),
+        )
         self.pipeline = _pipeline(runtime, policy, stages, observability)
         self.quotes = _quote_endpoint(runtime, policy, shared, quoting)
         """Endpoint of quotes."""
         self._make_dialects(runtime, stores)
-
-    def _make_stages(
-        self, runtime: Runtime, shared: QuotedStages, cache: ResponseCache, quoting: QuoteServices
-    ) -> Stages:
-        """Return the stages of requests: those shared with quotes, and those that only a request passes."""
-        return Stages(
-            admitter=shared.admitter,
-            reader=shared.reader,
-            trims=shared.trims,
-            quotas=shared.quotas,
-            cache=cache.stage,
-            admission=shared.admission,
-            quotes=QuoteStage(quoting),
-            forwarder=self._make_forwarder(runtime),
-            follow_up=FollowUp(self.pricer, self.learner, self._shadower),
-        )
 
     def _make_shadower(self, runtime: Runtime, guard: OverloadGuard) -> Shadower:
         return Shadower(

@@ -49,7 +49,10 @@ MAX_S: Final = 10.0
 SHORT: Final = 2 * 1024
 """Size whose time tells what does not depend on the length."""
 SURE_RATIO: Final = 12
-"""Where the second step adds no more than this times the first, a square makes the third less than MAX_RATIO."""
+"""Where STEP times the length adds at most so many times the cost, no square hides that the next size would show.
+
+A square's part grows by STEP², a linear part by STEP: with 12 of both the next ratio is about 29, below MAX_RATIO.
+"""
 
 Fill = Callable[[int], str]
 
@@ -122,9 +125,11 @@ def called(count: int, result: str) -> ChatRequest:
 
 
 def hold_linear(make: Callable[[int], Any], work: Callable[[Any], object], label: str) -> None:
-    """Where a time looks too long the better of three counts: others work on this machine, too.
+    """Assert that the time of `work(make(size))` grows in proportion to the size, over SIZES.
 
-    The nightly check always measures the largest size; other runs skip it where the smaller ones suffice.
+    A fixed cost is subtracted. A time that looks too long is measured three times and the shortest counts, since other
+    processes use this machine. The nightly profile measures every size; other runs skip the largest where the growth
+    between the smaller ones rules out a square.
     """
     before_s = added_s = 0.0
     is_nightly = settings.get_current_profile_name() == "nightly"

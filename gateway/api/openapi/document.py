@@ -69,8 +69,8 @@ from routing_policies.policy.values import ModelName
 _MODEL_NAME: Final[Schema] = msgspec.json.schema(ModelName)
 
 
-def openapi_document(*, needs_key: bool = True) -> Schema:
-    """Return the document, as values that encode to JSON; `needs_key` is true if the policy has keys."""
+def openapi_document() -> Schema:
+    """Return the document, as values that encode to JSON; `security` is that of a policy with keys."""
     return {
         "openapi": "3.1.0",
         "info": {
@@ -79,7 +79,7 @@ def openapi_document(*, needs_key: bool = True) -> Schema:
             "description": "OpenAI-compatible endpoints. Every error has the same envelope. "
             "A request header with a malformed value counts as absent.",
         },
-        "security": [{"key": []}] if needs_key else [],
+        "security": [{"key": []}],
         "paths": _paths(),
         "components": {
             "schemas": _schemas(),

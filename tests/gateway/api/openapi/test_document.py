@@ -13,7 +13,7 @@ from gateway.api.openapi.document import openapi_document
 from gateway.chat.request import ChatRequestParser
 from gateway.errors import InvalidRequest
 from tests.gateway.chat.test_request import ACCEPTED, REFUSED
-from tests.gateway.stack import running
+from tests.gateway.stack import policy_text, running
 
 DOCUMENT = openapi_document()
 
@@ -61,14 +61,17 @@ def test_what_is_refused_is_not_valid(fields: dict[str, Any]) -> None:
     assert not validator().is_valid(body(fields))
 
 
-def test_it_requests_a_key_exactly_where_the_policy_has_one() -> None:
-    assert DOCUMENT["security"] == [{"key": []}]
-    assert openapi_document(needs_key=False)["security"] == []
-    assert DOCUMENT["paths"]["/livez"]["get"]["security"] == []
+async def test_it_requests_a_key_exactly_where_the_policy_has_one(tmp_path: Path) -> None:
+    tenants = f'tenants: [{{id: shop, keys: [{{id: k, sha256: "{"0" * 64}"}}]}}]\n'
+    async with running(tmp_path, policy=policy_text(tmp_path) + tenants) as stack:
+        served = (await stack.get("/openapi.json", admin=True)).json
+    assert served == json.loads(json.dumps(DOCUMENT))
+    assert served["security"] == [{"key": []}]
+    assert served["paths"]["/livez"]["get"]["security"] == []
 
 
 async def test_it_is_served_to_operators_only(tmp_path: Path) -> None:
     async with running(tmp_path) as stack:
         served = (await stack.get("/openapi.json", admin=True)).json
-        assert served == json.loads(json.dumps(openapi_document(needs_key=False)))
+        assert served == json.loads(json.dumps({**DOCUMENT, "security": []}))
         assert (await stack.get("/openapi.json")).status == 404
