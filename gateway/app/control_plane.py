@@ -122,7 +122,7 @@ class ControlPlane:
         hooks = replace(hooks, on_restored=self._note_restored)
         self.file = self._make_file(checks, hooks)
         self.stored = self._make_stored(store, reader, hooks) if config.policy.is_in_store else None
-        self.canaries = None if self.stored is None else self._make_canaries(store, self.stored, holder, on_trial)
+        self.canaries = None if self.stored is None else self._make_canaries(store, self.stored, runtime, on_trial)
         self.tape = _tape(config, holder, wall)
         self.answer_log = _answer_log(config, runtime)
         """Recorded answers; None where none are recorded."""
@@ -167,15 +167,15 @@ class ControlPlane:
             num_saved=settings.max_revisions,
         )
 
-    def _make_canaries(self, store: Store, stored: StoredPolicy, holder: str, on_trial: OnTrial) -> Canaries:
+    def _make_canaries(self, store: Store, stored: StoredPolicy, runtime: Runtime, on_trial: OnTrial) -> Canaries:
         return Canaries(
             store,
             stored,
             self.audit,
-            holder=holder,
+            holder=runtime.holder,
             on_trial=on_trial,
             report=lambda error: self._log.failure("canary_failed", error),
-            wall=self._wall,
+            clock=runtime.clock,
             new_id=lambda: f"c{secrets.token_hex(5)}",
         )
 

@@ -273,7 +273,8 @@ class DeploymentForecast:
             self._outstanding.end(flight, now)
             if usage is None and flight.first_token_at is None and flight.is_stream:
                 waited = (now - flight.sent_at) / max(flight.forecast_ttft_s, TINY_S)
-                if waited > 1.0:  # a lower bound of the TTFT
+                # A lower bound of the TTFT, unless it waited for a reason of its own.
+                if waited > 1.0 and not self._outstanding.is_overtaken(flight):
                     self._peak.observe(now, waited)
         self._last = None
 

@@ -62,6 +62,10 @@ class PromptQueue:
             self._begun_sent_at = flight.sent_at
             self._next, self._is_next_known = None, False
 
+    def has_begun_since(self, flight: InFlightRequest) -> bool:
+        """Return whether a request that was sent later has its first token."""
+        return flight.sent_at < self._begun_sent_at
+
     def next_up(self) -> InFlightRequest | None:
         """Return the oldest request that no later one has overtaken; an overtaken one waits for a reason of its own."""
         if not self._is_next_known:
@@ -148,6 +152,10 @@ class OutstandingRequests:
         self.num_seqs += 1
         if self.num_seqs > self.most_seqs:
             self.most_seqs = self.num_seqs
+
+    def is_overtaken(self, flight: InFlightRequest) -> bool:
+        """Return whether a request of its lane that was sent later has a first token."""
+        return self._queues[flight.lane].has_begun_since(flight)
 
     def end(self, flight: InFlightRequest, now: float) -> None:
         """Remove a request that has ended, in either phase."""

@@ -20,6 +20,7 @@ from gateway.policies.revision import Revision
 from gateway.policies.stored import StoredPolicy
 from gateway.store.base import Store, StoreUnavailable
 from gateway.telemetry.records.record import RequestRecord
+from gateway.timeline import Clock
 from routing_policies.policy.diff import diff
 from routing_policies.policy.document import Policy
 from routing_policies.trial import TrialFinding, TrialGuard, evaluate_trial, is_worse, shared_changes
@@ -50,7 +51,7 @@ class Canaries:
         holder: str,
         on_trial: OnTrial,
         report: Callable[[BaseException], None],
-        wall: Callable[[], float],
+        clock: Clock,
         new_id: Callable[[], str],
     ) -> None:
         """Follow the trial in the store; `report` receives errors that should never occur."""
@@ -60,7 +61,7 @@ class Canaries:
         self._holder = holder
         self._on_trial = on_trial
         self._report = report
-        self._wall = wall
+        self._clock = clock
         self._new_id = new_id
         self._version = 0
         self._counts: CanaryCounts | None = None
@@ -115,7 +116,7 @@ class Canaries:
             tenants=tenants,
             author=who.name,
             reason=reason,
-            at=self._wall(),
+            at=self._stored.wall(),
             promote_after_s=promote_after_s,
             guard=guard,
         )
@@ -222,7 +223,7 @@ class Canaries:
         if is_worse(findings):
             message = "; ".join(_stated(finding) for finding in findings if finding.verdict == "worse")
             await self._end("rolled_back", SYSTEM, message, findings)
-        elif canary.promote_after_s is not None and self._wall() >= canary.at + canary.promote_after_s:
+        elif canary.promote_after_s is not None and self._stored.wall() >= canary.at + canary.promote_after_s:
             seen = max(finding.new.count for finding in findings)
             if seen >= canary.guard.min_requests:
                 with suppress(RevisionConflict):  # another replica was faster
@@ -238,7 +239,7 @@ class Canaries:
             canary,
             state=state,
             evidence=_evidence(canary, findings),
-            ended_at=self._wall(),
+            ended_at=self._stored.wall(),
             ended_by=who.name,
             why=why,
         )
@@ -278,7 +279,7 @@ class Canaries:
     def _put(self, policy: Policy | None, canary: CanaryTrial | None) -> None:
         self._on_trial(policy, canary)
         self.current = canary
-        self._counts = None if canary is None else CanaryCounts(canary)
+        self._counts = None if canary is None else CanaryCounts(canary, began_at=self._clock())
 
     def _require_separable(self, base: Revision, document: str) -> None:
         changes = diff(self._stored.reader.load(base.document), self._stored.reader.read(document))

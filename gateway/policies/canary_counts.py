@@ -30,9 +30,11 @@ class Published(msgspec.Struct):
 
 
 class CanaryCounts:
-    """Counts of every request while a trial runs; a request of neither side costs two comparisons."""
+    """Counts of every request that begins while a trial runs; one of neither side costs three comparisons."""
 
-    def __init__(self, canary: CanaryTrial) -> None:
+    def __init__(self, canary: CanaryTrial, *, began_at: float) -> None:
+        """Count requests from the monotonic instant `began_at` on: those before may have met another fault."""
+        self._began_at = began_at
         self.canary = canary
         self.published = Published(new_side(), new_side(), [])
         self._base: str = canary.base["revision"]
@@ -75,6 +77,8 @@ class CanaryCounts:
             self.has_changed = True
 
     def _side(self, record: RequestRecord) -> Side | None:
+        if record.timeline.started_at < self._began_at:
+            return None
         tenants = self.canary.tenants
         return None if tenants is not None and record.tenant not in tenants else self._side_of(record.policy)
 

@@ -56,7 +56,8 @@ class StoredPolicy:
         self.reader = reader
         self._seed = seed
         self._copy = copy
-        self._wall = wall
+        self.wall = wall
+        """Clock of revisions and of trials, in seconds since 1970."""
         self._follower = ChangeFollower(store, SPACE, self._take_key, wants=self._wants)
         self._newest: Revision | None = None
         self._head: Revision | None = None
@@ -211,7 +212,7 @@ class StoredPolicy:
             parent=number or None,
             author=author,
             reason=reason,
-            at=self._wall(),
+            at=self.wall(),
             kind=kind,
             document=document,
         )

@@ -50,9 +50,9 @@ class Breaker:
         self._pause_s = FIRST_PAUSE_S
 
     def note_failure(self, now: float, *, began_at: float, is_sure: bool) -> None:
-        """Note a failure of what began then; a sure one, such as a refused connection, opens the breaker at once.
+        """Note the failure of an operation; a sure one, such as a refused connection, opens the breaker at once.
 
-        What began before the last success does not count: it may still hang at a server that was replaced.
+        One that began before the last success does not count: it may have hung at a server that was replaced since.
         """
         if began_at < self._answered_at:
             return

@@ -28,9 +28,9 @@ LAG_S: Final = 0.002
 CHECK_S: Final = 2.0
 """Time between two checks of the store."""
 
-_SURE: Final = frozenset(
-    {StoreLoss.DOWN, StoreLoss.READ_ONLY, StoreLoss.REFUSED, StoreLoss.EVICTING, StoreLoss.CORRUPT}
-)
+_REFUSALS: Final = frozenset({StoreLoss.READ_ONLY, StoreLoss.REFUSED, StoreLoss.EVICTING, StoreLoss.CORRUPT})
+"""Answers that show the store's state now, whenever their operation began."""
+_SURE: Final = _REFUSALS | {StoreLoss.DOWN}
 _ANSWERS: Final = frozenset({StoreLoss.FULL, StoreLoss.MOVING})
 """Refusals of single operations by a store that works."""
 
@@ -228,8 +228,11 @@ class GuardedStore(OuterStore):
         if error.reason in _ANSWERS:
             self._note_answer(attempt.node)
             return
-        breaker = self._breaker(attempt.node)
-        breaker.note_failure(self._clock(), began_at=began_at, is_sure=error.reason in _SURE)
+        if attempt.node not in self._store.nodes():
+            return  # replaced: its spaces are elsewhere
+        breaker, now = self._breaker(attempt.node), self._clock()
+        began_at = now if error.reason in _REFUSALS else began_at
+        breaker.note_failure(now, began_at=began_at, is_sure=error.reason in _SURE)
         if self._is_up is not False and not breaker.is_closed:
             self._set_up(f"{attempt.node}: {error}" if attempt.node else str(error), is_up=False)
 

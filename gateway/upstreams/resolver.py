@@ -1,8 +1,8 @@
 """Resolver: addresses of host names, by a bounded number of threads, one lookup at a time per name, cached.
 
 The operating system's resolver hides the record's TTL, so answers are fresh for `ttl_s` (30 s by default). After that
-they are looked up again. While the lookup fails, the last answer serves for `stale_s` (300 s). A name server that is
-down for a minute thus does not take healthy upstreams with it.
+they are looked up again. While the lookup fails, or takes long, the last answer serves for `stale_s` (300 s). A name
+server that is down or silent for a minute thus does not take healthy upstreams with it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import Final
 
 from gateway.upstreams.http1.errors import ResolveError
 from gateway.util.workers import Workers
 
 Lookup = Callable[[str], list[str]]
+
+PATIENCE_S: Final = 0.2
+"""Longest wait for a lookup where an earlier answer is known."""
 
 
 def system_lookup(host: str) -> list[str]:
@@ -58,15 +62,18 @@ class Resolver:
         known = self._answers.get(host)
         if known is not None and self._clock() - known.at < self._ttl_s:
             return known.addresses
+        if known is not None and self._clock() - known.at >= self._stale_s:
+            known = None
+        pending = self._pending.get(host) or self._start(host)
         try:
-            addresses = tuple(await asyncio.shield(self._pending.get(host) or self._start(host)))
-        except (OSError, UnicodeError) as error:
-            if known is not None and self._clock() - known.at < self._stale_s:
+            async with asyncio.timeout(None if known is None else PATIENCE_S):
+                addresses = tuple(await asyncio.shield(pending))
+        except (OSError, UnicodeError) as error:  # TimeoutError included
+            if known is not None:
                 return known.addresses
             raise ResolveError(f"{host}: no address found ({error})") from error
         if not addresses:
             raise ResolveError(f"{host}: no address found")
-        self._answers[host] = _Answer(addresses, self._clock())
         return addresses
 
     def close(self) -> None:
@@ -76,13 +83,14 @@ class Resolver:
     def _start(self, host: str) -> asyncio.Future[list[str]]:
         future = asyncio.get_running_loop().run_in_executor(self._threads, self._lookup, host)
         self._pending[host] = future
-        future.add_done_callback(lambda done: self._forget(host, done))
+        future.add_done_callback(lambda done: self._note_end(host, done))
         return future
 
-    def _forget(self, host: str, done: asyncio.Future[list[str]]) -> None:
+    def _note_end(self, host: str, done: asyncio.Future[list[str]]) -> None:
+        """Store an answer, whether or not a request still waits for it."""
         del self._pending[host]
-        if not done.cancelled():
-            done.exception()  # marks it as retrieved, even when all waiting tasks were cancelled
+        if not done.cancelled() and done.exception() is None and done.result():
+            self._answers[host] = _Answer(tuple(done.result()), self._clock())
 
 
 def _is_address(host: str) -> bool:

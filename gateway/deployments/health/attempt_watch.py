@@ -64,6 +64,7 @@ class AttemptWatch:
         "_health",
         "_num_seen",
         "_num_stalls",
+        "active_at",
         "began_at",
         "is_probe",
         "on_stalled",
@@ -76,6 +77,8 @@ class AttemptWatch:
         self._num_seen = self._num_stalls = 0
         self._bound_s: Callable[[], float] | None = None
         self.began_at = now
+        self.active_at = now
+        """Last instant at which it began or was seen to move."""
         self.is_probe = is_probe
         """True for the one request that probes an ejected deployment."""
         self.patience_s: float | None = None
@@ -95,7 +98,7 @@ class AttemptWatch:
         """End with a failure of the deployment."""
         health = self._end()
         if health is not None:
-            health.note_failure(now, kind, since=self.began_at, is_probe=self.is_probe)
+            health.note_failure(now, kind, since=self.active_at, is_probe=self.is_probe)
 
     def dropped(self) -> None:
         """End without a verdict: the client left, or another attempt was faster."""
@@ -127,13 +130,16 @@ class AttemptWatch:
         if self._num_seen == 0 and self.on_stalled is not None:
             self.on_stalled()
 
-    def has_moved(self) -> bool:
+    def has_moved(self, now: float) -> bool:
         """Return whether progress was made since the last call; reading that the gateway paused counts as progress."""
         response = self.response
         if response is None:
             return False
         num_before, self._num_seen = self._num_seen, response.num_progress
-        return self._num_seen != num_before or response.is_paused
+        has_moved = self._num_seen != num_before or response.is_paused
+        if has_moved:
+            self.active_at = now
+        return has_moved
 
     def _end(self) -> AttemptWatchOwner | None:
         health, self._health = self._health, None

@@ -84,7 +84,6 @@ class Ejection:
     __slots__ = (
         "_at",
         "_backoff_s",
-        "_began_anew_at",
         "_consecutive",
         "_failed",
         "_is_probing",
@@ -93,6 +92,7 @@ class Ejection:
         "_tally",
         "_total",
         "_until",
+        "began_anew_at",
         "ejected_at",
         "is_in_rotation",
         "num_ejections",
@@ -110,10 +110,11 @@ class Ejection:
         """True while the deployment is neither ejected nor half open."""
         self._backoff_s = rules.first_s
         self._restored_at: float | None = None
-        self._began_anew_at = -math.inf
         self._is_probing = False
         self.ejected_at = 0.0
         """Instant of the last ejection."""
+        self.began_anew_at = -math.inf
+        """Instant of the last return; what began before it, and has shown nothing since, says nothing of now."""
         self.num_ejections = 0
 
     @property
@@ -142,12 +143,12 @@ class Ejection:
         self._consecutive = 0
         self._count(now, failed=0.0)
 
-    def fail(self, now: float, *, began_at: float) -> bool:
+    def fail(self, now: float, *, active_at: float) -> bool:
         """Count a failed exchange; return True when it ejects the deployment.
 
-        Ejected ones stay unchanged. An exchange that began before the deployment returned says nothing of it now.
+        Ejected ones stay unchanged. So do those that returned after `active_at`, when the exchange began or last moved.
         """
-        if self._until is not None or began_at < self._began_anew_at:
+        if self._until is not None or active_at < self.began_anew_at:
             return False
         self._consecutive += 1
         self._count(now, failed=1.0)
@@ -176,8 +177,9 @@ class Ejection:
             self._tally.num_ejected -= 1
             self._restored_at = now
         self._until = None
-        self._began_anew_at = now
+        self.began_anew_at = now
         self.is_in_rotation = True
+        self._is_probing = False
         self._consecutive = 0
         self._failed = self._total = 0.0
 

@@ -126,7 +126,8 @@ class DeploymentHealth:
         """Return whether it is out of rotation, or holds requests and was silent for the shortest patience."""
         if not self._ejection.is_in_rotation:
             return True
-        return bool(self._attempt_watches) and self._silent_s(now) >= self._rules.stall.least_s
+        oldest = next(filter(self._is_current, self._attempt_watches), None)
+        return oldest is not None and self._idle_s(oldest, now) >= self._rules.stall.least_s
 
     def idle_s(self, now: float) -> float:
         """Return the seconds since the last observed token."""
@@ -143,16 +144,19 @@ class DeploymentHealth:
         if ejection.is_in_rotation:
             ejection.succeed(now)
         elif is_probe or self._is_out_for_silence or (since is not None and since >= ejection.ejected_at):
-            ejection.restore(now)
+            self._restore(now)
             self._note_fitness()
 
     def note_failure(
         self, now: float, kind: FailureKind, *, since: float | None = None, is_probe: bool = False
     ) -> None:
-        """Record a failed exchange, begun at `since`, which may eject; a failed probe ejects again, for longer."""
+        """Record a failed exchange, which may eject; a failed probe ejects again, for longer.
+
+        An exchange that neither began nor moved (`since`) after the deployment's return does not count.
+        """
         if is_probe and not self._ejection.is_in_rotation:
             self._eject(now, kind)
-        elif self._ejection.fail(now, began_at=now if since is None else since):
+        elif self._ejection.fail(now, active_at=now if since is None else since):
             self._note_ejected(now, kind)
 
     def note_pushback(self, now: float, retry_after_s: float) -> None:
@@ -161,7 +165,7 @@ class DeploymentHealth:
 
     def reset(self, now: float) -> None:
         """Drop the past, because a new process serves at the deployment's address."""
-        self._ejection.restore(now)
+        self._restore(now)
         self._leave_alone_until(0.0)
 
     # Liveness by token progress.
@@ -193,7 +197,7 @@ class DeploymentHealth:
                 attempt_watch.leave()
 
     def _look_for_progress(self, now: float) -> bool:
-        num_moved = sum(attempt_watch.has_moved() for attempt_watch in self._attempt_watches)
+        num_moved = sum(attempt_watch.has_moved(now) for attempt_watch in self._attempt_watches)
         if num_moved:
             self.note_progress(now)
         return num_moved > 0
@@ -201,7 +205,9 @@ class DeploymentHealth:
     def sweep(self, now: float, usual_s: float = 0.0) -> None:
         """Eject the deployment when it is silent for longer than the patience with any request that it holds.
 
-        An expired Retry-After ends here at the latest.
+        Requests that show nothing since its last return may be at another process or machine. They raise no doubt and
+        eject nothing; those that wait for a first token are moved all the same. An expired Retry-After ends here at the
+        latest.
 
         Args:
             now: Monotonic seconds.
@@ -210,15 +216,16 @@ class DeploymentHealth:
         self.pushback_s(now)  # clears an expired one
         if self._look_for_progress(now):
             return
-        is_doubtful = len(self._attempt_watches) >= DOUBT_HELD and self._silent_s(now) >= max(DOUBT_S, usual_s)
+        held = [attempt_watch for attempt_watch in self._attempt_watches if self._is_current(attempt_watch)]
+        is_doubtful = len(held) >= DOUBT_HELD and self._idle_s(held[0], now) >= max(DOUBT_S, usual_s)
         if is_doubtful is not self.is_doubtful:
             self._note_doubt(is_doubtful=is_doubtful)
         overdue = [attempt_watch for attempt_watch in self._attempt_watches if self._is_overdue(attempt_watch, now)]
         if not overdue:
             return
-        ejection = self._ejection
-        if ejection.is_in_rotation or (
-            now >= ejection.until and any(attempt_watch.is_probe for attempt_watch in overdue)
+        ejection, current = self._ejection, [each for each in overdue if self._is_current(each)]
+        if (ejection.is_in_rotation and current) or (
+            not ejection.is_in_rotation and now >= ejection.until and any(each.is_probe for each in current)
         ):
             self.num_stalls += 1
             self._is_out_for_silence = True
@@ -226,16 +233,22 @@ class DeploymentHealth:
         for attempt_watch in overdue:
             attempt_watch.leave()  # called again at the next sweep, where no other deployment can take it now
 
+    def _restore(self, now: float) -> None:
+        """Return the deployment to rotation; a probe that is still under way proves nothing any more."""
+        self._ejection.restore(now)
+        for attempt_watch in self._attempt_watches:
+            attempt_watch.is_probe = False
+
+    def _is_current(self, attempt_watch: AttemptWatch) -> bool:
+        """Return whether the exchange began or moved after the deployment's last return."""
+        return attempt_watch.active_at >= self._ejection.began_anew_at
+
     def _is_overdue(self, attempt_watch: AttemptWatch, now: float) -> bool:
         return attempt_watch.is_overdue(self._idle_s(attempt_watch, now))
 
     def _idle_s(self, attempt_watch: AttemptWatch, now: float) -> float:
         """Return the seconds that this exchange has waited without progress of the deployment."""
         return now - max(attempt_watch.began_at, self._last_progress_at)
-
-    def _silent_s(self, now: float) -> float:
-        """Return `_idle_s` of the exchange that has waited longest; only while there are any."""
-        return self._idle_s(next(iter(self._attempt_watches)), now)
 
     def _eject(self, now: float, kind: FailureKind) -> None:
         self._ejection.eject(now)

@@ -2,8 +2,8 @@
 
 The library consults one after the other, so that one which is frozen or cut off costs its whole timeout, and one that
 is cut off from the others may still name the old primary. Here the answer with the newest configuration counts, once
-more than half of the Sentinels have answered. Of equally new ones a quorum's counts ("objectively down"), then one that
-reaches the primary: a Sentinel that fails to reach it for a moment does not decide alone.
+more than half of the Sentinels have answered. Of equally new ones, one that a quorum shares ("objectively down") counts
+first, then one that reaches the primary. So a Sentinel that alone fails to reach it for a moment does not decide.
 """
 
 from __future__ import annotations

@@ -132,6 +132,16 @@ def test_a_request_that_was_given_up_before_its_first_token_counts_against_it() 
     assert forecast.look(20 * flight.forecast_ttft_s, 1).caution > 10.0
 
 
+def test_a_request_that_others_overtook_does_not_count_when_it_is_given_up() -> None:
+    """As one at a machine that hung, and answers again long before that request meets its timeout."""
+    forecast = DeploymentForecast()
+    old = forecast.note_sent(0.0, PRICE)
+    later = forecast.note_sent(3.0, PRICE)
+    later.first_token(3.0 + later.forecast_ttft_s)
+    old.ended(30.0, None)
+    assert forecast.look(30.0, 1).caution == 1.0
+
+
 def test_the_end_of_a_flight_counts_once_whenever_it_comes() -> None:
     forecast = DeploymentForecast()
     flight = forecast.note_sent(0.0, PRICE)

@@ -21,7 +21,7 @@ def counting() -> CanaryCounts:
         author="a",
         reason="r",
     )
-    return CanaryCounts(canary)
+    return CanaryCounts(canary, began_at=0.0)
 
 
 def test_audits_count_for_the_side_that_gave_the_answer_and_for_nobody_elses() -> None:
@@ -36,6 +36,17 @@ def test_audits_count_for_the_side_that_gave_the_answer_and_for_nobody_elses() -
     counts.note_audit("r3", "shop", is_wrong=True)
     old, new = counts.published.old["audit"], counts.published.new["audit"]
     assert ((old.events, old.count), (new.events, new.count)) == ((0, 1), (1, 1))
+
+
+def test_requests_from_before_the_trial_count_for_neither_side() -> None:
+    """As those of an earlier trial of the same document, which end late and in errors."""
+    counts = counting()
+    for revision, started_at in (("old", -1.0), ("new", -1.0), ("new", 1.0)):
+        record = RequestRecord("r", started_at)
+        record.tenant, record.policy, record.outcome = "shop", revision, Outcome.FAILED
+        counts.note(record)
+    old, new = counts.published.old["error"], counts.published.new["error"]
+    assert ((old.events, old.count), (new.events, new.count)) == ((0, 0), (1, 1))
 
 
 def rejected(revision: str, status: int, *, was_read: bool = True) -> RequestRecord:

@@ -153,6 +153,28 @@ async def test_a_server_that_is_replaced_is_no_loss_any_more() -> None:
     watch.cancel()
 
 
+async def test_what_hangs_at_a_server_that_is_replaced_is_no_loss() -> None:
+    store, moody, heard = guarded(timeout_s=0.1)
+    moody.lost, moody.delay_s = "a", 5.0
+    hanging = [asyncio.create_task(store.get("on a", "k")) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    moody.lost, moody.delay_s = None, 0.0  # one server is left, which has every space
+    for outcome in await asyncio.gather(*hanging, return_exceptions=True):
+        assert isinstance(outcome, StoreUnavailable)
+    assert heard.states == []
+
+
+async def test_refusals_count_however_many_answers_came_meanwhile() -> None:
+    store, moody, heard = guarded(timeout_s=0.5)
+    moody.lost, moody.error, moody.delay_s = "a", StoreUnavailable(StoreLoss.READ_ONLY, "no"), 0.02
+    refused = asyncio.create_task(store.get("on a", "k"))
+    await asyncio.sleep(0)
+    store._breaker("a").note_success(time.monotonic() + 0.01)
+    with pytest.raises(StoreUnavailable):
+        await refused
+    assert heard.states == [False]
+
+
 @pytest.mark.parametrize("reason", [StoreLoss.FULL, StoreLoss.MOVING])
 async def test_a_refusal_of_one_operation_leaves_the_store_in_use(reason: StoreLoss) -> None:
     store, moody, heard = guarded()

@@ -56,6 +56,28 @@ async def test_serves_the_last_answer_while_the_name_server_is_down_but_not_for_
     resolver.close()
 
 
+async def test_serves_the_last_answer_while_the_name_server_is_silent(clock: FakeClock) -> None:
+    may_answer = threading.Event()
+    may_answer.set()
+    answer = ["10.0.0.1"]
+
+    def lookup(host: str) -> list[str]:
+        assert may_answer.wait(30)
+        return answer
+
+    resolver = Resolver(clock=clock, lookup=lookup, ttl_s=30.0)
+    await resolver.resolve("engine")
+    may_answer.clear()
+    clock.advance(31.0)
+    assert await resolver.resolve("engine") == ("10.0.0.1",)
+    answer = ["10.0.0.2"]
+    pending = resolver._pending["engine"]
+    may_answer.set()
+    await pending
+    assert await resolver.resolve("engine") == ("10.0.0.2",), "the answer counts that no request waited for"
+    resolver.close()
+
+
 async def test_calls_once_for_many_who_wait_and_one_may_be_cancelled(clock: FakeClock) -> None:
     may_answer = threading.Event()
     num_lookups = 0

@@ -6,8 +6,7 @@ import pytest
 
 from gateway.deployments.health.attempt_watch import AttemptWatch
 from gateway.deployments.health.ejection import FailureKind
-from tests.gateway.deployments.health.test_ejection import Subject
-from tests.gateway.deployments.health.test_health import Progress
+from tests.gateway.deployments.health.test_ejection import Progress, Subject
 
 
 def watch(**rules: float) -> tuple[Subject, AttemptWatch]:
@@ -60,13 +59,13 @@ def test_the_bound_of_a_whole_answer_is_worked_out_only_when_it_takes_long() -> 
 
 def test_progress_is_seen_once_and_our_own_pause_is_no_silence() -> None:
     _, attempt = watch()
-    assert not attempt.has_moved()
+    assert not attempt.has_moved(1.0)
     response = attempt.response = Progress()
     response.num_progress = 3
-    assert attempt.has_moved()
-    assert not attempt.has_moved()
+    assert attempt.has_moved(1.0)
+    assert not attempt.has_moved(1.0)
     response.is_paused = True
-    assert attempt.has_moved()
+    assert attempt.has_moved(1.0)
 
 
 @pytest.mark.parametrize(("num_progress", "is_reported"), [(0, True), (1, False)])
@@ -76,6 +75,6 @@ def test_only_an_exchange_without_a_token_moves_on(num_progress: int, is_reporte
     attempt.on_stalled = lambda: reported.append(True)
     response = attempt.response = Progress()
     response.num_progress = num_progress
-    attempt.has_moved()
+    attempt.has_moved(1.0)
     attempt.leave()
     assert bool(reported) is is_reported

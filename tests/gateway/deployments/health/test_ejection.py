@@ -8,6 +8,14 @@ from gateway.deployments.health.ejection import EjectionRules, EjectionTally, Fa
 from gateway.deployments.health.health import DeploymentHealth
 
 
+class Progress:
+    """A response under way."""
+
+    def __init__(self) -> None:
+        self.num_progress = 0
+        self.is_paused = False
+
+
 def rules_of(**rules: float) -> EjectionRules:
     """Ejection rules; `stalled_after` and `stalled_least_s` are those of stalls."""
     stall = {
@@ -124,6 +132,59 @@ def test_requests_from_before_the_return_do_not_eject_again() -> None:
 
     subject.fail(4.0, 3)
     assert subject.health.is_ejected(4.0)
+
+
+def test_a_request_from_before_the_return_counts_again_once_it_moves() -> None:
+    subject = Subject()
+    old = [subject.health.begin(0.0) for _ in range(3)]
+    response = Progress()
+    for each in old:
+        each.response = response
+    subject.fail(1.0, 3)
+    subject.health.begin(3.0).succeeded(3.1)
+    response.num_progress += 1
+    subject.health.sweep(3.5)
+    for each in old:
+        each.failed(4.0, FailureKind.BROKEN)
+
+    assert subject.health.is_ejected(4.0)
+
+
+def test_silence_from_before_the_return_does_not_eject_again() -> None:
+    subject = Subject(stalled_after=1.0, stalled_least_s=1.0)
+    old = [subject.health.begin(0.0) for _ in range(4)]
+    response = Progress()
+    response.num_progress = 1
+    for each in old:
+        each.response = response
+        each.expect(1.0)
+    subject.health.sweep(0.5)
+    subject.health.sweep(2.5)
+    assert subject.health.is_ejected(2.5)
+    subject.health.reset(3.0)
+    for step in range(20):
+        subject.health.sweep(3.0 + step)
+        assert subject.health.is_usual
+        assert not subject.health.is_suspect(3.0 + step)
+
+    subject.health.begin(30.0).expect(1.0)
+    subject.health.sweep(32.0)
+    assert subject.health.is_ejected(32.0)
+
+
+def test_a_trial_from_before_the_return_neither_blocks_nor_lengthens_the_next_ejection() -> None:
+    subject = Subject()
+    subject.fail(0.0, 3)
+    old = subject.health.begin(2.0)
+    assert old.is_probe
+    subject.health.reset(3.0)
+    subject.fail(10.0, 3)
+    returns_at = subject.health.returns_at()
+    assert subject.health.may_probe(returns_at)
+    old.failed(11.0, FailureKind.TIMEOUT)
+
+    assert subject.health.returns_at() == returns_at
+    assert subject.health.begin(returns_at).is_probe
 
 
 def test_a_success_in_spite_of_the_ejection_ends_it() -> None:

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from gateway.deployments.health.ejection import FailureKind
 from gateway.deployments.health.health import MAX_PUSHBACK_S
-from tests.gateway.deployments.health.test_ejection import Subject
-
-
-class Progress:
-    """A response under way."""
-
-    def __init__(self) -> None:
-        self.num_progress = 0
-        self.is_paused = False
+from tests.gateway.deployments.health.test_ejection import Progress, Subject
 
 
 def test_a_new_process_starts_with_a_clean_record() -> None:

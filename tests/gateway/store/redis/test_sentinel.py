@@ -20,17 +20,17 @@ from tests.gateway.store.redis_server import SentinelSet, until
 
 
 class ScriptedFinder(PrimaryFinder):
-    """A finder whose Sentinels answer in order, each with what it says of the primary."""
+    """A finder whose Sentinels answer in order, each with a view of the primary."""
 
     def __init__(self, order: Sequence[str]) -> None:
-        super().__init__([(says, 26379) for says in order])  # type: ignore[no-untyped-call]
+        super().__init__([(view, 26379) for view in order])  # type: ignore[no-untyped-call]
 
     async def _state_at(self, sentinel: Redis, service_name: str) -> dict[str, Any] | None:
         for _ in range(10 * self.sentinels.index(sentinel)):
             await asyncio.sleep(0)
-        says = sentinel.connection_pool.connection_kwargs["host"]
+        view = sentinel.connection_pool.connection_kwargs["host"]
         state = {"ip": "10.0.0.1", "port": 6379, "config-epoch": 3, "num-other-sentinels": 2, "is_master": True}
-        return {**state, "is_sdown": says != "up", "is_odown": says == "odown"}
+        return {**state, "is_sdown": view != "up", "is_odown": view == "odown"}
 
 
 async def test_sentinels_that_hang_cost_no_time(sentinel_set: SentinelSet, space: str) -> None:
