@@ -30,6 +30,7 @@ from gateway.http.state import (
     ShutdownEvents,
     date_line,
 )
+from gateway.util.time_limit import sleep_running
 
 _LOGGER = logging.getLogger("penstock.edge")
 _CANCEL_TIMEOUT_S = 5.0
@@ -182,7 +183,7 @@ class Server:
         self.leaving.set()
         for connection in self._connections():
             connection.begin_leave()
-        await asyncio.sleep(notice_s)
+        await sleep_running(notice_s)
         await self._accept_the_last()
         self.stop_accepting()
         deadline = asyncio.get_running_loop().time() + _SETTLE_S

@@ -1,4 +1,4 @@
-"""Time limits for peers that leave out the time in which this process itself was late."""
+"""Time limits and pauses for peers that leave out the time in which this process itself was late."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 MAX_GRACE_S: Final = 1.0
-"""Longest extension in seconds of a limit whose end the event loop noticed late."""
+"""Longest extension in seconds of a limit or pause in which the event loop was late."""
+_PART_S: Final = 0.05
 
 
 @asynccontextmanager
@@ -38,3 +39,15 @@ async def time_limit(seconds: float | None) -> AsyncIterator[None]:
             yield
         finally:
             timer.cancel()
+
+
+async def sleep_running(seconds: float) -> None:
+    """Sleep until the event loop has run for `seconds`, at most MAX_GRACE_S longer than that.
+
+    Notice to peers is of use only while they can act on it, and a machine that stands still stops them, too.
+    """
+    loop = asyncio.get_running_loop()
+    latest, left = loop.time() + seconds + MAX_GRACE_S, seconds
+    while left > 0 and loop.time() < latest:
+        await asyncio.sleep(min(left, _PART_S))
+        left -= _PART_S

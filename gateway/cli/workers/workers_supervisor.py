@@ -15,6 +15,7 @@ from gateway.cli.workers.plan import WorkersPlan
 from gateway.machine.acceptor import Acceptor
 from gateway.machine.handover import READY
 from gateway.machine.process import CONTROL
+from gateway.util.time_limit import sleep_running
 
 
 class WorkersSupervisor:
@@ -107,7 +108,7 @@ class WorkersSupervisor:
         workers = asyncio.gather(*(child.stop() for column, child in self._children.items() if column != CONTROL))
         control = asyncio.create_task(self._children[CONTROL].stop())
         if self._stopping.is_set():
-            await asyncio.sleep(self._plan.notice_s)
+            await sleep_running(self._plan.notice_s)
         self._acceptor.stop()
         await workers
         self._plan.channels[CONTROL].own.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""Limits of time that leave out what this process itself was late."""
+"""Limits and pauses that leave out what this process itself was late."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gateway.util.time_limit import time_limit
+from gateway.util.time_limit import MAX_GRACE_S, sleep_running, time_limit
 
 
 async def test_a_limit_ends_the_body() -> None:
@@ -49,3 +49,26 @@ async def wait_through_two_stalls() -> None:
 async def test_a_limit_is_extended_only_once() -> None:
     with pytest.raises(TimeoutError):
         await wait_through_two_stalls()
+
+
+async def test_a_pause_leaves_out_the_time_in_which_the_loop_was_blocked() -> None:
+    loop = asyncio.get_running_loop()
+    began_at = loop.time()
+    loop.call_later(0.1, time.sleep, 0.5)
+    await sleep_running(0.3)
+    assert loop.time() - began_at >= 0.7
+
+
+async def test_a_pause_ends_however_often_the_loop_is_blocked() -> None:
+    loop = asyncio.get_running_loop()
+    began_at, is_over = loop.time(), False
+
+    def block() -> None:
+        time.sleep(0.2)
+        if not is_over:
+            loop.call_soon(block)
+
+    block()
+    await sleep_running(1.0)
+    is_over = True
+    assert loop.time() - began_at < 1.0 + MAX_GRACE_S + 2.0
