@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -66,7 +65,6 @@ class LiveDeployment:
         "prediction",
         "proxy",
         "reads_cache_salt",
-        "ready_probe_at",
         "refuses_streams",
         "retries",
         "root_path",
@@ -132,8 +130,6 @@ class LiveDeployment:
         """Progress of its start while it is not ready."""
         self.is_ready = False
         """True by the last probe or failed connect; False while draining."""
-        self.ready_probe_at = -math.inf
-        """Instant at which the last probe that found it ready began."""
         self.is_draining = False
         """True if operators admit no new requests there; those in flight end normally, or go on elsewhere."""
         self.has_left = False

@@ -19,7 +19,16 @@ TINY_S: Final = 1e-4
 class PromptQueue:
     """Requests of one lane without a first token, oldest first; lanes do not wait for each other."""
 
-    __slots__ = ("_begun_sent_at", "_drain", "_head_since", "_is_next_known", "_next", "flights", "tokens")
+    __slots__ = (
+        "_begun_sent_at",
+        "_drain",
+        "_head_since",
+        "_is_next_known",
+        "_next",
+        "_seen_sent_at",
+        "flights",
+        "tokens",
+    )
 
     def __init__(self) -> None:
         self._drain = DrainRate(window_s=_RATE_WINDOW_S)
@@ -27,6 +36,8 @@ class PromptQueue:
         """Instant since which the oldest request is the oldest, a lower bound on the time spent on its prompt."""
         self._begun_sent_at = 0.0
         """Sending time of the latest request that has a first token."""
+        self._seen_sent_at = 0.0
+        """The same of requests whose first token was observed, and not assumed."""
         self._next: InFlightRequest | None = None
         self._is_next_known = True
         """True if `_next` is the result of `next_up`."""
@@ -56,15 +67,17 @@ class PromptQueue:
         if is_head:
             self._head_since = now
 
-    def note_begun(self, flight: InFlightRequest) -> None:
-        """Record that a request has its first token."""
+    def note_begun(self, flight: InFlightRequest, *, is_assumed: bool = False) -> None:
+        """Record that a request has its first token, or is assumed to have it."""
+        if not is_assumed and flight.sent_at > self._seen_sent_at:
+            self._seen_sent_at = flight.sent_at
         if flight.sent_at > self._begun_sent_at:
             self._begun_sent_at = flight.sent_at
             self._next, self._is_next_known = None, False
 
     def has_begun_since(self, flight: InFlightRequest) -> bool:
-        """Return whether a request that was sent later has its first token."""
-        return flight.sent_at < self._begun_sent_at
+        """Return whether the first token of a request that was sent later was observed."""
+        return flight.sent_at < self._seen_sent_at
 
     def next_up(self) -> InFlightRequest | None:
         """Return the oldest request that no later one has overtaken; an overtaken one waits for a reason of its own."""
@@ -143,18 +156,18 @@ class OutstandingRequests:
         """Remove a request that is not tracked."""
         self.num_seqs -= 1
 
-    def begin_answer(self, flight: InFlightRequest, now: float) -> None:
-        """Record a request's first token."""
+    def begin_answer(self, flight: InFlightRequest, now: float, *, is_assumed: bool = False) -> None:
+        """Record a request's first token, observed or assumed."""
         queue = self._queues[flight.lane]
         queue.remove(flight, now)
-        queue.note_begun(flight)
+        queue.note_begun(flight, is_assumed=is_assumed)
         self.num_pending -= 1
         self.num_seqs += 1
         if self.num_seqs > self.most_seqs:
             self.most_seqs = self.num_seqs
 
     def is_overtaken(self, flight: InFlightRequest) -> bool:
-        """Return whether a request of its lane that was sent later has a first token."""
+        """Return whether the first token of a request of its lane that was sent later was observed."""
         return self._queues[flight.lane].has_begun_since(flight)
 
     def end(self, flight: InFlightRequest, now: float) -> None:
@@ -201,7 +214,7 @@ class OutstandingRequests:
             self._plain.popleft()
             if is_pending:
                 self._assumed.add(flight)
-                self.begin_answer(flight, now)
+                self.begin_answer(flight, now, is_assumed=True)
 
     def check_integrity(self) -> None:
         """Check the invariants, for tests and idle moments; raises AssertionError."""

@@ -104,8 +104,6 @@ class ReadinessProber:
         if not can_answer:
             deployment.health.note_not_ready(self._clock())
         self._note_process(deployment, is_ready=is_ready)
-        if is_ready:
-            deployment.ready_probe_at = began_at
         is_ready = is_ready and deployment.may_be_ready
         if is_ready != deployment.is_ready or deployment not in self._known:
             self._known.add(deployment)

@@ -400,10 +400,7 @@ class AttemptRunner:
                 await self._answers.read(work, attempt, is_leading=is_leading)
         except UpstreamError as error:
             failure = self.lost(work, attempt, error, is_leading=is_leading)
-            if (
-                isinstance(error, ConnectError | ConnectTimeout)
-                and attempt.attempt_watch.began_at >= live.ready_probe_at
-            ):
+            if isinstance(error, ConnectError | ConnectTimeout):
                 live.is_ready = False  # until a probe succeeds
             raise RetryElsewhere(failure) if is_retryable(error) else failure from None
         finally:

@@ -29,7 +29,7 @@ CHECK_S: Final = 2.0
 """Time between two checks of the store."""
 
 _REFUSALS: Final = frozenset({StoreLoss.READ_ONLY, StoreLoss.REFUSED, StoreLoss.EVICTING, StoreLoss.CORRUPT})
-"""Answers that show the store's state now, whenever their operation began."""
+"""Answers of the store itself. They count whenever their operation began, since reads may succeed beside them."""
 _SURE: Final = _REFUSALS | {StoreLoss.DOWN}
 _ANSWERS: Final = frozenset({StoreLoss.FULL, StoreLoss.MOVING})
 """Refusals of single operations by a store that works."""
@@ -228,7 +228,7 @@ class GuardedStore(OuterStore):
         if error.reason in _ANSWERS:
             self._note_answer(attempt.node)
             return
-        if attempt.node not in self._store.nodes():
+        if attempt.node and attempt.node not in self._store.nodes():
             return  # replaced: its spaces are elsewhere
         breaker, now = self._breaker(attempt.node), self._clock()
         began_at = now if error.reason in _REFUSALS else began_at

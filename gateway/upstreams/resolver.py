@@ -20,7 +20,7 @@ from gateway.util.workers import Workers
 Lookup = Callable[[str], list[str]]
 
 PATIENCE_S: Final = 0.2
-"""Longest wait for a lookup where an earlier answer is known."""
+"""Longest wait for a new lookup where an earlier answer is known."""
 
 
 def system_lookup(host: str) -> list[str]:
@@ -64,7 +64,11 @@ class Resolver:
             return known.addresses
         if known is not None and self._clock() - known.at >= self._stale_s:
             known = None
-        pending = self._pending.get(host) or self._start(host)
+        pending = self._pending.get(host)
+        if pending is None:
+            pending = self._start(host)
+        elif known is not None:
+            return known.addresses
         try:
             async with asyncio.timeout(None if known is None else PATIENCE_S):
                 addresses = tuple(await asyncio.shield(pending))

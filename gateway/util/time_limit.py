@@ -48,6 +48,8 @@ async def sleep_running(seconds: float) -> None:
     """
     loop = asyncio.get_running_loop()
     latest, left = loop.time() + seconds + MAX_GRACE_S, seconds
-    while left > 0 and loop.time() < latest:
+    while True:
         await asyncio.sleep(min(left, _PART_S))
         left -= _PART_S
+        if left <= 0 or loop.time() >= latest:
+            return

@@ -78,7 +78,7 @@ class AttemptWatch:
         self._bound_s: Callable[[], float] | None = None
         self.began_at = now
         self.active_at = now
-        """Last instant at which it began or was seen to move."""
+        """Last instant at which it began or was seen to progress."""
         self.is_probe = is_probe
         """True for the one request that probes an ejected deployment."""
         self.patience_s: float | None = None
@@ -96,6 +96,7 @@ class AttemptWatch:
 
     def failed(self, now: float, kind: FailureKind) -> None:
         """End with a failure of the deployment."""
+        self.has_moved(now)
         health = self._end()
         if health is not None:
             health.note_failure(now, kind, since=self.active_at, is_probe=self.is_probe)
@@ -136,10 +137,16 @@ class AttemptWatch:
         if response is None:
             return False
         num_before, self._num_seen = self._num_seen, response.num_progress
-        has_moved = self._num_seen != num_before or response.is_paused
-        if has_moved:
+        if self._num_seen != num_before:
             self.active_at = now
-        return has_moved
+            return True
+        return response.is_paused
+
+    def note_return(self) -> None:
+        """Take what has come so far as of the time before the deployment's return; a probe proves nothing any more."""
+        self.is_probe = False
+        if self.response is not None:
+            self._num_seen = self.response.num_progress
 
     def _end(self) -> AttemptWatchOwner | None:
         health, self._health = self._health, None

@@ -146,7 +146,8 @@ class Ejection:
     def fail(self, now: float, *, active_at: float) -> bool:
         """Count a failed exchange; return True when it ejects the deployment.
 
-        Ejected ones stay unchanged. So do those that returned after `active_at`, when the exchange began or last moved.
+        Ejected ones stay unchanged. `active_at` is when the exchange began or last progressed: one from before the last
+        return does not count.
         """
         if self._until is not None or active_at < self.began_anew_at:
             return False

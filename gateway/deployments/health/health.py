@@ -152,7 +152,7 @@ class DeploymentHealth:
     ) -> None:
         """Record a failed exchange, which may eject; a failed probe ejects again, for longer.
 
-        An exchange that neither began nor moved (`since`) after the deployment's return does not count.
+        `since` is when the exchange began or last progressed: one from before the last return does not count.
         """
         if is_probe and not self._ejection.is_in_rotation:
             self._eject(now, kind)
@@ -234,13 +234,12 @@ class DeploymentHealth:
             attempt_watch.leave()  # called again at the next sweep, where no other deployment can take it now
 
     def _restore(self, now: float) -> None:
-        """Return the deployment to rotation; a probe that is still under way proves nothing any more."""
         self._ejection.restore(now)
         for attempt_watch in self._attempt_watches:
-            attempt_watch.is_probe = False
+            attempt_watch.note_return()
 
     def _is_current(self, attempt_watch: AttemptWatch) -> bool:
-        """Return whether the exchange began or moved after the deployment's last return."""
+        """Return whether the exchange began or progressed after the deployment's last return."""
         return attempt_watch.active_at >= self._ejection.began_anew_at
 
     def _is_overdue(self, attempt_watch: AttemptWatch, now: float) -> bool:

@@ -142,6 +142,15 @@ def test_a_request_that_others_overtook_does_not_count_when_it_is_given_up() -> 
     assert forecast.look(30.0, 1).caution == 1.0
 
 
+def test_a_first_token_that_is_only_assumed_overtakes_nobody() -> None:
+    forecast = DeploymentForecast()
+    stream = forecast.note_sent(0.0, PRICE)
+    forecast.note_sent(0.1, PRICE, is_stream=False)
+    forecast.look(10.0, 1)  # long after the plain answer's first token was forecast
+    stream.ended(20.0, None)
+    assert forecast.look(20.0, 1).caution > 10.0
+
+
 def test_the_end_of_a_flight_counts_once_whenever_it_comes() -> None:
     forecast = DeploymentForecast()
     flight = forecast.note_sent(0.0, PRICE)

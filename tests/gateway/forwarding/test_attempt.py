@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,18 +29,6 @@ async def test_a_dead_deployment_is_replaced_before_the_first_byte(tmp_path: Pat
         assert not live.is_ready
         metrics = (await stack.get("/metrics", admin=True)).body.decode()
         assert 'penstock_retries_total{deployment="small"} 1.0' in metrics
-
-
-async def test_a_failed_connect_that_began_before_a_good_probe_leaves_the_deployment_ready(tmp_path: Path) -> None:
-    async with running(tmp_path) as stack:
-        await stack.small.close()
-        live = stack.gateway._current().deployments["small"]
-        live.is_ready, live.ready_probe_at = True, time.monotonic() + 60.0
-
-        reply = await stack.call(chat())
-
-        assert reply.headers["x-penstock-deployment"] == "large"
-        assert live.is_ready
 
 
 async def test_a_dead_only_candidate_is_a_502(tmp_path: Path) -> None:

@@ -143,11 +143,24 @@ def test_a_request_from_before_the_return_counts_again_once_it_moves() -> None:
     subject.fail(1.0, 3)
     subject.health.begin(3.0).succeeded(3.1)
     response.num_progress += 1
-    subject.health.sweep(3.5)
     for each in old:
         each.failed(4.0, FailureKind.BROKEN)
 
     assert subject.health.is_ejected(4.0)
+
+
+def test_what_came_before_the_return_is_no_movement_after_it() -> None:
+    subject = Subject()
+    old, response = subject.health.begin(0.0), Progress()
+    old.response = response
+    subject.fail(1.0, 3)
+    response.num_progress += 1  # seen by no sweep
+    subject.health.begin(3.0).succeeded(3.1)
+    subject.health.sweep(3.5)
+    subject.fail(3.6, 2)
+    old.failed(4.0, FailureKind.BROKEN)
+
+    assert subject.health.is_fit
 
 
 def test_silence_from_before_the_return_does_not_eject_again() -> None:
