@@ -92,7 +92,7 @@ def connect(address: StoreAddress, *, timeout_s: float) -> RedisClient:
 def _behind_sentinels(address: StoreAddress, options: dict[str, Any], timeout_s: float) -> Redis:
     sentinel_options = {name: value for name, value in options.items() if name not in ("username", "password")}
     sentinel_options |= {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s, "ssl": address.is_tls}
-    sentinel = PrimaryFinder(  # type: ignore[no-untyped-call]
+    sentinel = PrimaryFinder(
         list(address.hosts),
         sentinel_kwargs=sentinel_options,
         ssl=address.is_tls,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ class ScriptedFinder(PrimaryFinder):
     """A finder whose Sentinels answer in order, each with a view of the primary."""
 
     def __init__(self, order: Sequence[str]) -> None:
-        super().__init__([(view, 26379) for view in order])  # type: ignore[no-untyped-call]
+        super().__init__([(view, 26379) for view in order])
 
     async def _state_at(self, sentinel: Redis, service_name: str) -> dict[str, Any] | None:
         for _ in range(10 * self.sentinels.index(sentinel)):
@@ -71,6 +72,25 @@ async def test_the_primary_is_down_where_one_of_the_first_sentinels_knows_that_a
             await finder.discover_master("any")
     else:  # more than half have answered, and one of these reaches the primary
         assert await finder.discover_master("any") == ("10.0.0.1", 6379)
+
+
+async def test_a_call_that_does_not_end_when_it_is_cancelled_is_not_waited_for() -> None:
+    """As the library's at a frozen Sentinel, which ends at its timeout only."""
+
+    class StuckFinder(ScriptedFinder):
+        async def _state_at(self, sentinel: Redis, service_name: str) -> dict[str, Any] | None:
+            if sentinel is self.sentinels[0]:
+                with suppress(asyncio.CancelledError):
+                    await never.wait()
+                await never.wait()
+            return await super()._state_at(sentinel, service_name)
+
+    never = asyncio.Event()
+    async with asyncio.timeout(10):
+        assert await StuckFinder(("up", "up", "up")).discover_master("any") == ("10.0.0.1", 6379)
+        with pytest.raises(MasterNotFoundError, match="down, and no other"):
+            await StuckFinder(("up", "sdown", "odown")).discover_master("any")
+    never.set()
 
 
 async def test_one_sentinel_of_three_is_enough_after_a_while(tmp_path: Path, space: str) -> None:
