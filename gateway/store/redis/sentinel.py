@@ -51,7 +51,10 @@ class PrimaryFinder(Sentinel):
     async def _newest(
         self, answers: Sequence[asyncio.Task[dict[str, Any] | None]], service_name: str
     ) -> dict[str, Any] | None:
-        """Return the newest state; where that is down, of all Sentinels, since one learns first of a new primary."""
+        """Return the newest state; where that is down, of all Sentinels that answer soon.
+
+        One of them learns first of a new primary.
+        """
         newest: dict[str, Any] | None = None
         num, pending = 0, set(answers)
         while pending:
