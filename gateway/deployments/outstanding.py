@@ -35,9 +35,9 @@ class PromptQueue:
         self._head_since = 0.0
         """Instant since which the oldest request is the oldest, a lower bound on the time spent on its prompt."""
         self._begun_sent_at = 0.0
-        """Sending time of the latest request that has a first token."""
+        """Sending time of the latest request whose first token was observed or assumed."""
         self._seen_sent_at = 0.0
-        """The same of requests whose first token was observed, and not assumed."""
+        """Sending time of the latest request whose first token was observed, not assumed."""
         self._next: InFlightRequest | None = None
         self._is_next_known = True
         """True if `_next` is the result of `next_up`."""

@@ -60,10 +60,12 @@ class Resolver:
         if _is_address(host):
             return (host,)
         known = self._answers.get(host)
-        if known is not None and self._clock() - known.at < self._ttl_s:
-            return known.addresses
-        if known is not None and self._clock() - known.at >= self._stale_s:
-            known = None
+        if known is not None:
+            age_s = self._clock() - known.at
+            if age_s < self._ttl_s:
+                return known.addresses
+            if age_s >= self._stale_s:
+                known = None
         pending = self._pending.get(host)
         if pending is None:
             pending = self._start(host)

@@ -49,9 +49,9 @@ MAX_S: Final = 10.0
 SHORT: Final = 2 * 1024
 """Size whose time tells what does not depend on the length."""
 SURE_RATIO: Final = 12
-"""Where STEP times the length adds at most so many times the cost, no square hides that the next size would show.
+"""Largest growth of a cost over one STEP in size at which the largest size need not be measured.
 
-A square's part grows by STEP², a linear part by STEP: with 12 of both the next ratio is about 29, below MAX_RATIO.
+A square's part grows by STEP², a linear part by STEP. After a growth of 12 the next one is at most 29, below MAX_RATIO.
 """
 
 Fill = Callable[[int], str]

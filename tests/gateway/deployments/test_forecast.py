@@ -133,7 +133,7 @@ def test_a_request_that_was_given_up_before_its_first_token_counts_against_it() 
 
 
 def test_a_request_that_others_overtook_does_not_count_when_it_is_given_up() -> None:
-    """As one at a machine that hung, and answers again long before that request meets its timeout."""
+    """A machine that hung for a moment answers later requests long before the first one meets its timeout."""
     forecast = DeploymentForecast()
     old = forecast.note_sent(0.0, PRICE)
     later = forecast.note_sent(3.0, PRICE)

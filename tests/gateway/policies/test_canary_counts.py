@@ -39,7 +39,7 @@ def test_audits_count_for_the_side_that_gave_the_answer_and_for_nobody_elses() -
 
 
 def test_requests_from_before_the_trial_count_for_neither_side() -> None:
-    """As those of an earlier trial of the same document, which end late and in errors."""
+    """Requests of an earlier trial of the same document may end late, and in errors."""
     counts = counting()
     for revision, started_at in (("old", -1.0), ("new", -1.0), ("new", 1.0)):
         record = RequestRecord("r", started_at)

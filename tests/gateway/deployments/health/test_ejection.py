@@ -121,7 +121,7 @@ def test_requests_from_before_the_ejection_neither_end_nor_lengthen_it() -> None
 
 
 def test_requests_from_before_the_return_do_not_eject_again() -> None:
-    """As streams of an engine whose machine was frozen, which end by their timeouts long after another took over."""
+    """Streams of a frozen machine end by their timeouts long after another machine serves at its address."""
     subject = Subject()
     old = [subject.health.begin(0.0) for _ in range(9)]
     subject.fail(1.0, 3)

@@ -75,7 +75,7 @@ async def test_the_primary_is_down_where_one_of_the_first_sentinels_knows_that_a
 
 
 async def test_a_call_that_does_not_end_when_it_is_cancelled_is_not_waited_for() -> None:
-    """As the library's at a frozen Sentinel, which ends at its timeout only."""
+    """The library ends a cancelled call to a frozen Sentinel only at its timeout."""
 
     class StuckFinder(ScriptedFinder):
         async def _state_at(self, sentinel: Redis, service_name: str) -> dict[str, Any] | None:
